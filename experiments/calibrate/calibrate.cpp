@@ -66,8 +66,9 @@ class Calibration {
                    static_cast<int>(options_.micro_batches.size()) +
                host_figures + (options_.ssd.empty() ? 0 : drive_figures(options_.brief)) +
                (options_.brief ? 0 : 2);
+    const std::vector<Problem> problems = problems_to_time();  // refused before any measurement
     references();
-    kernels();
+    kernels(problems);
     copies();
     optimizer();
     wake_up();
@@ -99,11 +100,14 @@ class Calibration {
     source("host.memory", "half of the memory available when calibrated");
   }
 
-  void kernels() {
+  std::vector<Problem> problems_to_time() const {
     std::vector<Problem> problems;
     for (const std::int64_t micro_batch : options_.micro_batches)
       problems.push_back(problem_of(micro_batch));
-    if (options_.brief) problems = brief_problems(std::move(problems), options_.threads);
+    return options_.brief ? brief_problems(std::move(problems), options_.threads) : problems;
+  }
+
+  void kernels(const std::vector<Problem>& problems) {
     planned_ -= kernels_per_problem(options_.model, options_.precision) *
                 static_cast<int>(options_.micro_batches.size() - problems.size());
     for (const Problem& problem : problems) {

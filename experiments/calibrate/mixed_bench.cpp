@@ -47,6 +47,7 @@ struct LaneOfRun {
   std::uint64_t memory_bytes = 0;
   std::uint64_t at = 0;  // where the next transfer begins, of its half
   std::atomic<std::int64_t> done{0};
+  std::int64_t began = 0, ended = 0;  // ns; ended: 0 of a lane without transfers
   std::exception_ptr failure;
 };
 
@@ -79,14 +80,13 @@ class MixedFile {
     writer_.transfers = run_transfers - reader_.transfers;
     reader_.done = writer_.done = 0;
     std::latch ready(2);
-    std::int64_t began = 0, other_ended = 0;
-    std::thread other([&] { other_ended = run(writer_, reader_, ready, began); });
-    const std::int64_t ended = run(reader_, writer_, ready, began);
+    std::thread other([&] { run(writer_, reader_, ready); });
+    run(reader_, writer_, ready);
     other.join();
     for (const LaneOfRun* lane : {&reader_, &writer_}) {
       if (lane->failure) std::rethrow_exception(lane->failure);
     }
-    return std::max(ended, other_ended) - began;
+    return std::max(reader_.ended, writer_.ended) - std::min(reader_.began, writer_.began);
   }
 
  private:
@@ -98,8 +98,8 @@ class MixedFile {
     lane.memory = memory_.data() + (reads ? 0 : lane.memory_bytes);
   }
 
-  // On a thread of its own; the end, or 0 of a lane without transfers.
-  std::int64_t run(LaneOfRun& lane, LaneOfRun& other, std::latch& ready, std::int64_t& began) {
+  // On a thread of its own.
+  void run(LaneOfRun& lane, LaneOfRun& other, std::latch& ready) {
     std::optional<SsdStore::Channel> channel;
     try {
       channel.emplace(*store_);
@@ -108,7 +108,7 @@ class MixedFile {
       lane.failure = std::current_exception();
     }
     ready.arrive_and_wait();
-    if (lane.reads) began = now_ns();
+    lane.began = now_ns();
     try {
       for (std::int64_t k = 0; channel && k < lane.transfers; ++k) {
         wait_for_share(lane, other, k);
@@ -120,10 +120,9 @@ class MixedFile {
       lane.failure = std::current_exception();
     }
     // The other lane waits for nothing more.
-    const std::int64_t ended = lane.transfers > 0 ? now_ns() : 0;
+    lane.ended = lane.transfers > 0 ? now_ns() : 0;
     lane.done = run_transfers;
     lane.done.notify_all();
-    return ended;
   }
 
   // Until the other lane has done its share, but for one transfer.

@@ -86,7 +86,8 @@ class Layer {
   }
   // Where the halves of a layer are recomputed by themselves, the feed-forward half is larger: the
   // norm's output, what is F wide (up; gate, too; their product or GELU), and the gradient of that
-  // product, for the whole micro-batch. Its input and the gradient of its output are the schedule's.
+  // product, for the whole micro-batch. Its input and the gradient of its output are the
+  // schedule's.
   std::uint64_t feed_forward_bytes() const {
     const ModelSpec& model = problem_.model;
     const auto tokens =

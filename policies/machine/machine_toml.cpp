@@ -203,6 +203,9 @@ void apply_overrides(const std::vector<std::string>& overrides, const std::strin
     reader.override_with(assignment, "", source);
     // A gain for every mix, whatever was measured of some.
     if (assignment.rfind("ssd.mixed_gain=", 0) == 0) ssd.by_read_share.clear();
+    // What is set aside of host memory is given in one way: the last one counts.
+    if (assignment.rfind("host.reserved=", 0) == 0) machine.host.reserved_share = 0;
+    if (assignment.rfind("host.reserved_share=", 0) == 0) machine.host.reserved = 0;
   }
   const bool bandwidths_known = !ssd.by_count.empty() || reader.given("ssd.drive_read") ||
                                 (reader.given("ssd.read") && reader.given("ssd.write"));

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "tests/cli/program.hpp"
+#include "tests/policies/machine/machine_text.hpp"
 
 using namespace spillway::test;
 using Words = std::vector<std::string>;
@@ -334,11 +335,12 @@ TEST_CASE("What stands in a sweep file is shown in pictures, never run by a shel
 
 TEST_CASE("Beyond the drives that a machine file knows, rows and pictures say extrapolated") {
   const TemporaryFolder folder;
-  const std::string file = folder.write(
-      "s.toml",
-      "[fixed]\nmodel = \"gpt-tiny\"\nmachine = \"rtx4090-12ssd\"\nsequence = 16\nbatch = 2\n"
-      "policy = \"zero-infinity\"\n[[axis]]\n\"ssd.count\" = [4, 12, 13, 24]\n"
-      "[[plot]]\nkind = \"lines\"\nx = \"ssd.count\"\n");
+  folder.write("m.toml", spillway::small_machine + spillway::small_table);
+  const std::string file =
+      folder.write("s.toml",
+                   "[fixed]\nmodel = \"gpt-tiny\"\nmachine = \"m.toml\"\nsequence = 16\nbatch = 2\n"
+                   "policy = \"zero-infinity\"\n[[axis]]\n\"ssd.count\" = [4, 12, 13, 24]\n"
+                   "[[plot]]\nkind = \"lines\"\nx = \"ssd.count\"\n");
   const Words plots = has_gnuplot() ? Words{} : Words{"--no-plots"};
   REQUIRE(run(sweep(file, folder / "out") + plots).exit_code == 0);
   const Words lines = lines_of(results(folder / "out"));

@@ -161,7 +161,7 @@ TEST_CASE("While an operation is prepared, the drives serve the other lane") {
   Machine machine = round_machine();
   machine.ssd.law = SsdLaw::simplex;
   Problem problem = small_problem(machine);
-  problem.framework = "ratel:io.read_operation=4s";
+  problem.framework = "ratel:io.read_operation=4s,io.write_operation=0s";
   Tasks tasks(problem);
   const TaskId read = tasks.read(17 * gigabyte);
   const TaskId write = tasks.write(30 * gigabyte);

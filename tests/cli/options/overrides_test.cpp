@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include "tests/cli/program.hpp"
+#include "tests/policies/machine/machine_text.hpp"
 
 using namespace spillway::test;
 using Words = std::vector<std::string>;
@@ -133,8 +134,11 @@ TEST_CASE("What was set by hand is in the picture of a step, and in the rows of 
 }
 
 TEST_CASE("Beyond the drives that a machine file knows, tables say extrapolated") {
-  const auto told = [](const char* drives) {
-    return run(Words{"compare", "--machine", "rtx4090-12ssd", "--set", drives} + tiny_problem());
+  const TemporaryFolder folder;
+  const std::string machine =
+      folder.write("m.toml", spillway::small_machine + spillway::small_table);
+  const auto told = [&](const char* drives) {
+    return run(Words{"compare", "--machine", machine, "--set", drives} + tiny_problem());
   };
   CHECK_THAT(told("ssd.count=12").out, !Catch::Contains("extrapolated"));
   const std::string beyond = told("ssd.count=24").out;
@@ -143,7 +147,7 @@ TEST_CASE("Beyond the drives that a machine file knows, tables say extrapolated"
     if (line.rfind("resident", 0) == 0) CHECK_THAT(line, !Catch::Contains("extrapolated"));
   }
   CHECK_THAT(beyond, Catch::Contains("to 12 drives, not with 24"));
-  const Words estimate = Words{"estimate", "--machine", "rtx4090-12ssd", "--policy", "fuyou"} +
+  const Words estimate = Words{"estimate", "--machine", machine, "--policy", "fuyou"} +
                          tiny_problem() + Words{"--set", "ssd.count=24"};
   CHECK_THAT(run(estimate).out, Catch::Contains("extrapolated"));
   CHECK(run(estimate + Words{"--json"}).json()["drives_extrapolated"] == true);

@@ -62,7 +62,7 @@ TEST_CASE("Text for people is plain and complete off a terminal") {
     CHECK_THAT(simulated.out, Catch::Contains(word));
   }
   const Outcome estimated = run(simulation("estimate"));
-  CHECK_THAT(estimated.out, Catch::Contains("\nfits\n") && Catch::Contains("a day"));
+  CHECK_THAT(estimated.out, Catch::Contains("\nfits: ") && Catch::Contains("a day"));
   const Outcome compared = run(Words{"compare", "--machine", "testbed"} + tiny_problem());
   check_plain(compared.out);
   CHECK_THAT(compared.out, Catch::Contains("<- fastest") && Catch::Contains("greedysnake"));

@@ -74,7 +74,7 @@ TEST_CASE("The drift is said for the processor, the memory and the drives") {
 }
 
 TEST_CASE("Reference kernels have times of every kind, and leave no file") {
-  const TemporaryFolder folder;
+  const test::TemporaryFolder folder;
   {
     const std::vector<KernelTime> times = ReferenceKernels({folder.path()}).take(2);
     REQUIRE(times.size() == 6);

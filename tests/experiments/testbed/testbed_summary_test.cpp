@@ -214,7 +214,7 @@ TEST_CASE("Unthrottled rows are summed up raw and corrected for drift, with thei
   // All of them inside: the intervals are wider than they say.
   rows.front().interval_low = 0.5;
   CHECK_FALSE(summarize(rows).corrected.held());
-  CHECK(summarize({}).corrected.held());
+  CHECK(summarize(std::vector<TestbedRow>()).corrected.held());
 }
 
 }  // namespace spillway

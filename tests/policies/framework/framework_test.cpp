@@ -111,7 +111,7 @@ TEST_CASE("A framework moves pieces of layers where ours moves layers") {
   // At the peak there are two layers of parameters, and two of gradients.
   const std::uint64_t four = held(",memory.parameter_pieces=4");
   CHECK(static_cast<double>(layers - four) ==
-        Approx(static_cast<double>(layer) * 2.0 / 3).epsilon(0.02));
+        Approx(static_cast<double>(layer) * 2.0 / 3).margin(2 * buffer_alignment));
   const std::uint64_t both = held(",memory.parameter_pieces=4,memory.gradient_pieces=2");
   CHECK(both < four);
   CHECK(held(",memory.parameter_pieces=60") == layers);  // never more than the schedule's
@@ -131,8 +131,8 @@ TEST_CASE("The flat buffer of gradients is as large as the framework's, whatever
   const auto use = [&](const char* framework) {
     return peak(problem, "zero-offload", framework, Tier::gpu);
   };
-  CHECK(use("spillway:gradient.bucket=500000000") - use("spillway") ==
-        page(500'000'000 * problem.gradient_bytes()));
+  const std::uint64_t more = use("spillway:gradient.bucket=500000000") - use("spillway");
+  CHECK(static_cast<double>(more) == Approx(1e9).margin(2 * buffer_alignment));
 }
 
 TEST_CASE(

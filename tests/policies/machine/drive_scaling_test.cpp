@@ -43,7 +43,7 @@ TEST_CASE("Half of what one drive does, or drives in two ways, is refused") {
                                       "drive_read = \"6GB/s\"\n"
                                       "drive_write = \"3GB/s\"\n",
                                   "m.toml"),
-                    Catch::Contains("keep one of them"));
+                    Catch::Contains("there is a table ssd.by_count"));
 }
 
 TEST_CASE("A share of host memory is set aside of what is installed, also with another size") {

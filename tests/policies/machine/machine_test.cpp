@@ -147,20 +147,12 @@ TEST_CASE("rtx4090-12ssd: the numbers of Ratel (ICDE 2025)") {
   const Machine machine = load_machine("rtx4090-12ssd");
   CHECK(machine.gpu.flops == 160.35e12);
   CHECK(machine.pcie.h2d == 21e9);
-  CHECK(machine.pcie.d2h == 21e9);
-  CHECK(machine.pcie.total == 0);
-  CHECK(machine.ssd.count == 12);
-  CHECK(machine.ssd.capacity == 12 * 3'840'000'000'000);
-  CHECK(machine.ssd.law == SsdLaw::simplex);
-  CHECK(machine.ssd.read == 20e9);
-  CHECK(machine.ssd.write == 20e9);
-  // Fig. 1a: 13.4 GB of activations in 47 % of 14 s, and in 24 % of 26 s less 52 GB at 21 GB/s;
-  // CPU Adam on 13e9 parameters in the 21 % of 23 s in which the drives wait.
-  CHECK(machine.pcie.pageable_d2h == Approx(13.4e9 / (0.47 * 14)).epsilon(0.01));
-  CHECK(machine.pcie.pageable_h2d == Approx(13.4e9 / (0.24 * 26 - 52.0 / 21)).epsilon(0.01));
-  CHECK(machine.host.adam_params_per_second ==
-        Approx(13e9 * (28 + 24) / 28 / (0.21 * 23)).epsilon(0.01));
-  CHECK(machine.gpu.adam_params_per_second == 1008e9 / 28);
+  CHECK(machine.ssd.law == SsdLaw::mixed);
+  // Data sheet of the drive, path of the server: as CAM (ICDE 2025) measured it, 20 to 21 GB/s and
+  // 18 to 19.5.
+  CHECK(machine.ssd.read == Approx(20.5e9).epsilon(0.05));
+  CHECK(machine.ssd.write == Approx(18e9).epsilon(0.07));
+  CHECK(machine.host.adam_params_per_second == Approx(307.2e9 / 28));
 }
 
 TEST_CASE("testbed: the CPU stands in for the GPU") {
