@@ -15,12 +15,12 @@ class ScratchFolder {
   // In `parent`, under a name that nothing else has. Throws MachineError where that is not
   // possible.
   explicit ScratchFolder(const std::filesystem::path& parent) {
+    if (!std::filesystem::is_directory(parent))
+      throw InputError(parent.string() + ": there is no such directory",
+                       "create it, or check that the drive is mounted");
     std::string name = (parent / "spillway-bench-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) {
-      if (errno == ENOENT || errno == ENOTDIR)
-        throw InputError(parent.string() + " is no folder", "name one that is there");
+    if (::mkdtemp(name.data()) == nullptr)
       throw MachineError::from_errno("cannot create the folder " + name, errno);
-    }
     path_ = name;
   }
   ScratchFolder(ScratchFolder&& other) noexcept : path_(std::move(other.path_)) {

@@ -148,7 +148,6 @@ TEST_CASE("rtx4090-12ssd: the numbers of Ratel (ICDE 2025)") {
   const Machine machine = load_machine("rtx4090-12ssd");
   CHECK(machine.gpu.flops == 160.35e12);
   CHECK(machine.pcie.h2d == 21e9);
-  CHECK(machine.ssd.law == SsdLaw::mixed);
   // Data sheet of the drive, path of the server: as CAM (ICDE 2025) measured it, 20 to 21 GB/s and
   // 18 to 19.5.
   CHECK(machine.ssd.read == Approx(20.5e9).epsilon(0.05));
