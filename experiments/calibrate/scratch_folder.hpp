@@ -16,8 +16,11 @@ class ScratchFolder {
   // possible.
   explicit ScratchFolder(const std::filesystem::path& parent) {
     std::string name = (parent / "spillway-bench-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr)
+    if (::mkdtemp(name.data()) == nullptr) {
+      if (errno == ENOENT || errno == ENOTDIR)
+        throw InputError(parent.string() + " is no folder", "name one that is there");
       throw MachineError::from_errno("cannot create the folder " + name, errno);
+    }
     path_ = name;
   }
   ScratchFolder(ScratchFolder&& other) noexcept : path_(std::move(other.path_)) {

@@ -14,12 +14,22 @@ namespace {
 // By Phase; of a step in the middle, which has all of its work.
 using AmountsByPhase = std::array<PhaseAmounts, phase_count>;
 
+// What rests on the drives and a task reads or writes there. Its other end says little: DeepSpeed
+// stages gradients in the slots of optimizer states.
+BufferKind kind_on_drives(const Schedule& schedule, const Task& task) {
+  for (const Access& access : schedule.accesses(task)) {
+    const BufferInfo& buffer = schedule.buffers()[access.buffer];
+    if (buffer.tier == Tier::ssd) return buffer.kind;
+  }
+  SPILLWAY_ASSERT(false);
+}
+
 // Updates, and what they read and write of the drives, are the optimizer's wherever in a step they
-// run.
+// run; gradients are written in backward.
 Phase phase_of(const Schedule& schedule, const Task& task) {
   if (task.kind == TaskKind::optimizer) return Phase::optimizer;
   if (task.kind != TaskKind::read && task.kind != TaskKind::write) return task.phase;
-  const BufferKind kind = schedule.buffers()[schedule.accesses(task)[0].buffer].kind;
+  const BufferKind kind = kind_on_drives(schedule, task);
   const bool is_new_parameters = kind == BufferKind::parameters && task.kind == TaskKind::write;
   return kind == BufferKind::optimizer_state || is_new_parameters ? Phase::optimizer : task.phase;
 }
@@ -47,6 +57,7 @@ AmountsByPhase amounts_of(const Schedule& schedule) {
       case TaskKind::optimizer:
         (task.lane == Lane::gpu_compute ? phase.gpu_params : phase.cpu_params) +=
             static_cast<double>(task.params);
+        phase.cpu_passes += static_cast<double>(task.params) * task.pass_bytes;
         break;
       default:
         break;
@@ -69,11 +80,13 @@ PhaseAmounts& PhaseAmounts::operator+=(const PhaseAmounts& other) {
   read += other.read;
   written += other.written;
   cpu_params += other.cpu_params;
+  cpu_passes += other.cpu_passes;
   return *this;
 }
 
 double closed_form_seconds(const PhaseAmounts& amounts, const Problem& problem) {
   const Machine& machine = problem.machine;
+  const Framework framework = load_framework(problem.framework);
   const auto pageable = [](double bytes, double rate, double pinned) {
     return over(bytes, rate > 0 ? rate : pinned);
   };
@@ -81,7 +94,7 @@ double closed_form_seconds(const PhaseAmounts& amounts, const Problem& problem) 
       pageable(amounts.pageable_to_gpu, machine.pcie.pageable_h2d, machine.pcie.h2d);
   const double copies_out =
       pageable(amounts.pageable_from_gpu, machine.pcie.pageable_d2h, machine.pcie.d2h);
-  const double gpu = over(amounts.flops, machine.gpu.flops) +
+  const double gpu = over(amounts.flops, machine.gpu.flops) * framework.compute_time +
                      over(amounts.gpu_params, machine.gpu.adam_params_per_second) + copies_in +
                      copies_out;
   const double to_gpu = over(amounts.to_gpu, machine.pcie.h2d) + copies_in;
@@ -89,7 +102,10 @@ double closed_form_seconds(const PhaseAmounts& amounts, const Problem& problem) 
   const double both_ways =
       over(amounts.to_gpu + amounts.from_gpu, machine.pcie.total) + copies_in + copies_out;
   const double drives = Costs(problem).drives().seconds(amounts.read, amounts.written);
-  const double cpu = over(amounts.cpu_params, machine.host.adam_params_per_second);
+  const double adam = machine.host.adam_params_per_second;
+  const double cpu =
+      over(amounts.cpu_params, adam) +
+      over(amounts.cpu_passes, adam * machine.host.adam_bytes_per_param) * framework.cpu_pass_time;
   return std::max({gpu, to_gpu, from_gpu, both_ways, drives, cpu});
 }
 

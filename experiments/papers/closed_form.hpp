@@ -15,14 +15,19 @@ struct PhaseAmounts {
   double pageable_to_gpu = 0, pageable_from_gpu = 0;
   double read = 0, written = 0;  // bytes of the drives
   double cpu_params = 0;         // updated on the CPU
+  double cpu_passes = 0;         // bytes of the framework's passes beside these updates
 
   PhaseAmounts& operator+=(const PhaseAmounts& other);
 };
 
-// The time of a phase in which everything overlaps: the largest of
-//   FLOPs / gpu.flops + parameters updated there / gpu.adam_rate + pageable bytes / their
-//   bandwidth, for which the host thread waits, bytes over PCIe / bandwidth, each way, bytes of the
-//   drives / bandwidth, by their law, parameters updated on the CPU / host.adam_rate.
+// The time of a phase in which everything overlaps, with the rates that the simulator has: the
+// largest of
+//   FLOPs / gpu.flops x compute.time + parameters updated there / gpu.adam_rate + pageable bytes /
+//   their bandwidth, for which the host thread waits;
+//   bytes over PCIe / bandwidth, each way;
+//   bytes of the drives / bandwidth, by their law;
+//   parameters updated on the CPU / host.adam_rate + bytes of cpu.pass_bytes at that rate's bytes/s
+//   x cpu.pass_time.
 double closed_form_seconds(const PhaseAmounts& amounts, const Problem& problem);
 
 // The quantity of an experiment by the closed form, from the bytes, FLOPs and parameters of one

@@ -100,7 +100,7 @@ struct PaperConstant {
   // "machine.KEY" (a row of the table of drives: "machine.ssd.by_count.12"), "framework.NAME.KEY",
   // "policy.NAME.OPTION", or "workload.KEY" of the experiments themselves.
   std::string key;
-  std::vector<std::string> with;  // keys of the same number, which change together with it
+  std::vector<std::string> with;  // keys of the same file and number, which change together with it
   ConstantKind kind = ConstantKind::continuous;
   // Of a machine's key: the experiments whose own settings it is in. Empty: the machine file, and
   // the settings of all experiments that no other constant of this key names.

@@ -26,8 +26,7 @@ struct KeyParts {
   std::string of, name, rest;
 };
 
-KeyParts parts_of(const PaperConstant& constant) {
-  const std::string& key = constant.key;
+KeyParts parts_of(const std::string& key) {
   const std::size_t first = key.find('.');
   KeyParts parts;
   parts.of = key.substr(0, first);
@@ -255,9 +254,15 @@ void check_constant(const Paper& paper, const PaperConstant& constant) {
     PaperConstant other = constant;
     other.key = key;
     other.with.clear();
-    if (parts_of(other).of != "machine" || constant_value(paper, other).empty())
-      throw InputError(fmt::format("constant {}: {} beside it has no value", constant.key, key),
-                       "name keys of the machine file, as machine.KEY");
+    const std::string of = parts_of(key).of;
+    if (of != parts_of(constant.key).of || (of != "machine" && of != "framework") ||
+        constant_value(paper, other).empty())
+      throw InputError(
+          fmt::format("constant {}: {} beside it has no value, or is of something else",
+                      constant.key, key),
+          "name keys with values, of the same file: machine.KEY beside machine.KEY, "
+          "framework.NAME.KEY beside "
+          "framework.NAME.KEY");
   }
   if (!constant.least.empty()) {
     const double least = quantity_ratio(constant.least, value),
@@ -273,7 +278,7 @@ void check_constant(const Paper& paper, const PaperConstant& constant) {
 }  // namespace
 
 std::string constant_value(const Paper& paper, const PaperConstant& constant) {
-  const KeyParts parts = parts_of(constant);
+  const KeyParts parts = parts_of(constant.key);
   if (parts.of == "machine") {
     const std::string value = machine_value(paper, constant, parts.rest);
     const std::vector<std::string> known = machine_keys();
@@ -323,7 +328,7 @@ Machine tuned_machine(const Paper& paper, const Tuning& tuning,
   std::string origin;
   for (const auto& [c, factor] : tuning) {
     const PaperConstant& constant = paper.constants_chosen[c];
-    const KeyParts parts = parts_of(constant);
+    const KeyParts parts = parts_of(constant.key);
     if (parts.of != "machine" || !constant.in.empty()) continue;
     if (!document) {
       const std::optional<PaperText> file = paper_machine_text(paper);
@@ -346,18 +351,23 @@ std::string tuned_framework(const Paper& paper, const Tuning& tuning,
                             const std::string& framework) {
   const std::string name = framework.substr(0, framework.find(':'));
   std::vector<std::string> overrides = items_of(framework);
-  for (const auto& [c, factor] : tuning) {
-    const KeyParts parts = parts_of(paper.constants_chosen[c]);
-    if (parts.of != "framework" || parts.name != name) continue;
+  const auto scale = [&](const std::string& key, double factor) {
+    const KeyParts parts = parts_of(key);
+    if (parts.of != "framework" || parts.name != name) return;
     const auto given =
         std::find_if(overrides.begin(), overrides.end(),
                      [&](const std::string& one) { return one.rfind(parts.rest + "=", 0) == 0; });
     if (given != overrides.end()) {
       *given = parts.rest + "=" + scaled_quantity(given->substr(parts.rest.size() + 1), factor);
-      continue;
+      return;
     }
     toml::table document = framework_document(name);
     overrides.push_back(parts.rest + "=" + scaled_quantity(text_in(document, parts.rest), factor));
+  };
+  for (const auto& [c, factor] : tuning) {
+    const PaperConstant& constant = paper.constants_chosen[c];
+    scale(constant.key, factor);
+    for (const std::string& key : constant.with) scale(key, factor);
   }
   std::string text = name;
   for (std::size_t i = 0; i < overrides.size(); ++i) text += (i == 0 ? ":" : ",") + overrides[i];

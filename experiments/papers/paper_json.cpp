@@ -70,6 +70,7 @@ Json saturation_json(const Saturation& s) {
   return {{"tokens_per_second", s.tokens_per_second},
           {"micro_batches", s.micro_batches},
           {"limit", s.limit},
+          {"ended_by_memory", s.ended_by_memory},
           {"ssd_bytes", s.ssd_bytes}};
 }
 

@@ -110,12 +110,15 @@ std::string headline(const std::vector<PaperReport>& reports) {
 void add_closed_form(const std::vector<PaperReport>& reports, std::string& out) {
   out +=
       "## Against a closed form\n\n"
-      "What a referee would write in two lines, with the same machine file: the time of a phase is "
-      "the\nlargest of FLOPs / `gpu.flops` (with the pageable copies, for which the host thread "
-      "waits), bytes over\nPCIe / bandwidth each way, bytes of the drives / bandwidth by their "
-      "law, "
-      "and parameters /\n`host.adam_rate`; a step is the sum of the phases that do not overlap in "
-      "the system (named beside it).\nBytes, FLOPs and parameters are those of the schedule; there "
+      "What a referee would write in two lines, with the same machine and framework files: the "
+      "time "
+      "of a phase is\nthe largest of FLOPs / `gpu.flops` x `compute.time` (with the pageable "
+      "copies, "
+      "for which the host thread\nwaits), bytes over PCIe / bandwidth each way, bytes of the "
+      "drives / "
+      "bandwidth by their law, and parameters /\n`host.adam_rate` with the framework's passes over "
+      "them; a step is the sum of the phases that do not overlap\nin the system (named beside it). "
+      "Bytes, FLOPs and parameters are those of the schedule; there\n"
       "are no latencies, no waits and no limits of\nmemory. Of predictions only, with the "
       "constants in use:\n\n"
       "| paper | predictions | simulator, mean error | closed form, mean error | simulator nearer "
@@ -234,9 +237,7 @@ void add_ratio(const PaperRatio& ratio, const std::vector<RatioRow>& rows, std::
   for (const RatioRow& row : rows) {
     fmt::format_to(to, "| {} | {} | {} | {} | {} |\n", row.label, saturation_text(row.faster),
                    saturation_text(row.slower), row.ratio ? number_text(*row.ratio) : "-",
-                   !row.ratio        ? "no: it does not fit"
-                   : row.uses_drives ? "yes"
-                                     : "no: drives unused");
+                   row.out_of_range().empty() ? "yes" : "no: " + row.out_of_range());
   }
 }
 

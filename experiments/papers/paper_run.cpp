@@ -42,6 +42,7 @@ Saturation saturate(Problem problem, const std::string& policy) {
     gains = tries.empty() || now.rate > tries.back().rate * (1 + saturation_gain);
     tries.push_back(now);
   }
+  const bool gains_until_memory = tries.size() > 1 && tries.back().rate == 0;
   Saturation result;
   if (gains && tries.size() > 1 && tries.back().rate > 0) {
     const Try &last = tries.back(), &before = tries[tries.size() - 2];
@@ -53,6 +54,7 @@ Saturation saturate(Problem problem, const std::string& policy) {
     result.ssd_bytes = last.ssd_bytes;
     return result;
   }
+  result.ended_by_memory = gains_until_memory;
   for (const Try& one : tries)
     result.tokens_per_second = std::max(result.tokens_per_second, one.rate);
   for (const Try& one : tries) {
@@ -221,10 +223,17 @@ std::optional<double> PaperPoint::closed_form_error() const {
   return *closed_form / *published.number - 1;
 }
 
+std::string RatioRow::out_of_range() const {
+  if (!ratio) return "it does not fit";
+  if (!uses_drives) return "drives unused";
+  if (faster.ended_by_memory || slower.ended_by_memory) return "memory ends it before it saturates";
+  return "";
+}
+
 std::optional<RatioRange> ratio_range(const std::vector<RatioRow>& rows) {
   std::optional<RatioRange> range;
   for (const RatioRow& row : rows) {
-    if (!row.ratio || !row.uses_drives) continue;
+    if (!row.out_of_range().empty()) continue;
     if (!range) range = RatioRange{*row.ratio, *row.ratio, 0};
     range->least = std::min(range->least, *row.ratio);
     range->most = std::max(range->most, *row.ratio);

@@ -73,7 +73,8 @@ struct Saturation {
   // Where doubling still gained more than a percent at the most that is tried: the limit of many,
   // from what the last micro-batches took each; micro_batches is then the most tried.
   bool limit = false;
-  double ssd_bytes = 0;  // read and written per step with so many
+  bool ended_by_memory = false;  // twice as many do not fit, and so many still gained
+  double ssd_bytes = 0;          // read and written per step with so many
 };
 
 struct RatioRow {
@@ -83,8 +84,10 @@ struct RatioRow {
   // False: a system that the paper runs on drives moves no bytes of them here, so that the ratio is
   // not of what the paper measured.
   bool uses_drives = true;
+  // Nothing: the row is in the range. Else why it is not.
+  std::string out_of_range() const;
 };
-// The least and the largest ratio of rows that use the drives; nothing where no such row has one.
+// The least and the largest ratio of rows that are in the range; nothing where no such row is.
 struct RatioRange {
   double least = 0, most = 0;
   int rows = 0;

@@ -55,7 +55,7 @@ void write_ratio(const PaperRatio& ratio, const std::vector<RatioRow>& rows, std
   for (const RatioRow& row : rows) {
     fmt::format_to(to, "  {:<52} {:>52} {:>52} {:>7}{}\n", row.label, saturation_text(row.faster),
                    saturation_text(row.slower), row.ratio ? number_text(*row.ratio) : "-",
-                   row.uses_drives ? "" : "   drives unused: not in the range");
+                   row.out_of_range().empty() ? "" : "   not in the range: " + row.out_of_range());
   }
 }
 

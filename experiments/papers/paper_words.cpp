@@ -111,8 +111,8 @@ std::string ratio_heading(const PaperRatio& r) {
 
 std::string range_text(const std::vector<RatioRow>& rows) {
   const std::optional<RatioRange> range = ratio_range(rows);
-  if (!range) return "none: with no assumption both systems use the drives";
-  return fmt::format("{} to {} over {} assumption{} with which the drives are used",
+  if (!range) return "none: with no assumption both systems use the drives and saturate";
+  return fmt::format("{} to {} over {} assumption{} with which both use the drives and saturate",
                      number_text(range->least), number_text(range->most), range->rows,
                      range->rows == 1 ? "" : "s");
 }

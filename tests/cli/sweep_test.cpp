@@ -335,12 +335,13 @@ TEST_CASE("What stands in a sweep file is shown in pictures, never run by a shel
 
 TEST_CASE("Beyond the drives that a machine file knows, rows and pictures say extrapolated") {
   const TemporaryFolder folder;
-  folder.write("m.toml", spillway::small_machine + spillway::small_table);
-  const std::string file =
-      folder.write("s.toml",
-                   "[fixed]\nmodel = \"gpt-tiny\"\nmachine = \"m.toml\"\nsequence = 16\nbatch = 2\n"
-                   "policy = \"zero-infinity\"\n[[axis]]\n\"ssd.count\" = [4, 12, 13, 24]\n"
-                   "[[plot]]\nkind = \"lines\"\nx = \"ssd.count\"\n");
+  const std::string machine =
+      folder.write("m.toml", spillway::small_machine + spillway::small_table);
+  const std::string file = folder.write(
+      "s.toml", "[fixed]\nmodel = \"gpt-tiny\"\nmachine = \"" + machine +
+                    "\"\nsequence = 16\nbatch = 2\npolicy = \"zero-infinity\"\n[[axis]]\n"
+                    "\"ssd.count\" = [4, 12, 13, 24]\n"
+                    "[[plot]]\nkind = \"lines\"\nx = \"ssd.count\"\n");
   const Words plots = has_gnuplot() ? Words{} : Words{"--no-plots"};
   REQUIRE(run(sweep(file, folder / "out") + plots).exit_code == 0);
   const Words lines = lines_of(results(folder / "out"));

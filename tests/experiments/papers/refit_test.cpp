@@ -232,21 +232,30 @@ TEST_CASE("papers: the closed form of a phase is its busiest resource") {
   CHECK(closed_form_seconds(amounts, problem) == Approx(6));
   amounts.cpu_params = 20;  // 10 s
   CHECK(closed_form_seconds(amounts, problem) == Approx(10));
+  // A framework's compute takes longer, and so do its passes over 28 bytes a parameter each 10 s.
+  problem.framework = "deepspeed-0.9:compute.time=4,cpu.pass_time=2";
+  CHECK(closed_form_seconds(amounts, problem) == Approx(3 * 4 + 2));
+  amounts.cpu_passes = 20 * 28;
+  CHECK(closed_form_seconds(amounts, problem) == Approx(10 + 2 * 10));
 }
 
-TEST_CASE("papers: ratios are a range over the assumptions that use the drives") {
+TEST_CASE("papers: ratios are a range over assumptions that use the drives and saturate") {
   const auto row = [](double ratio, bool uses_drives) {
     RatioRow one;
     one.ratio = ratio;
     one.uses_drives = uses_drives;
     return one;
   };
-  const auto range = ratio_range({row(1.8, true), row(9, false), row(2.6, true), RatioRow{}});
+  RatioRow starved = row(15, true);
+  starved.slower.ended_by_memory = true;
+  const auto range =
+      ratio_range({row(1.8, true), row(9, false), row(2.6, true), starved, RatioRow{}});
   REQUIRE(range);
   CHECK(range->least == Approx(1.8));
   CHECK(range->most == Approx(2.6));
   CHECK(range->rows == 2);
   CHECK_FALSE(ratio_range({row(9, false)}));
+  CHECK(starved.out_of_range() == "memory ends it before it saturates");
 }
 
 }  // namespace spillway

@@ -88,7 +88,7 @@ TEST_CASE("no random plan of a large model is faster than the bound") {
 TEST_CASE("none of ten thousand random plans of large models is faster than the bound",
           "[nightly]") {
   const Tally tally = try_random_plans(10'000, test::random_large_problem, 6);
-  CHECK(tally.plans > 9'900);
+  CHECK(tally.refused < 1'000);  // settings that do not go together
 }
 
 // -- built-in policies ----------------------------------------------------------------------------

@@ -120,7 +120,8 @@ TEST_CASE("plans are found where no built-in policy fits") {
   // 65 billion parameters beside 8 GB of host memory; Fuyou takes 26 GB.
   Problem problem = small_host();
   problem.model = load_model("gpt-65b");
-  problem.machine = load_machine("rtx4090-12ssd", {"host.memory=64GB", "ssd.count=1"});
+  problem.machine =
+      load_machine("rtx4090-12ssd", {"host.memory=64GB", "host.reserved=56GB", "ssd.count=1"});
   const TuneResult result = tune(problem, few_plans(20));
   REQUIRE(result.best);
   CHECK(result.runners_up.empty());
