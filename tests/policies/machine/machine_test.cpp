@@ -137,22 +137,12 @@ TEST_CASE("every built-in machine loads by name, and every number in its file ha
       CHECK(machine.sources.count(key) == 1);
     }
   }
-  CHECK(names == std::set<std::string>{
-                     "a100-40gb-ssdtrain", "a100-80gb", "h100-80gb", "h100-mlp-offload", "h200",
-                     "rtx-a6000-1ssd", "rtx-a6000-2ssd", "rtx3090-12ssd", "rtx3090-1ssd",
-                     "rtx3090-2ssd", "rtx4080-12ssd", "rtx4090-12ssd", "rtx4090-1ssd",
-                     "rtx4090-2ssd", "rtx5090-1ssd", "rtx5090-2ssd", "testbed"});
-}
-
-TEST_CASE("rtx4090-12ssd: the numbers of Ratel (ICDE 2025)") {
-  const Machine machine = load_machine("rtx4090-12ssd");
-  CHECK(machine.gpu.flops == 160.35e12);
-  CHECK(machine.pcie.h2d == 21e9);
-  // Data sheet of the drive, path of the server: as CAM (ICDE 2025) measured it, 20 to 21 GB/s and
-  // 18 to 19.5.
-  CHECK(machine.ssd.read == Approx(20.5e9).epsilon(0.05));
-  CHECK(machine.ssd.write == Approx(18e9).epsilon(0.07));
-  CHECK(machine.host.adam_params_per_second == Approx(307.2e9 / 28));
+  const std::set<std::string> expected = {
+      "a100-40gb-ssdtrain", "a100-80gb",      "h100-80gb",     "h100-mlp-offload", "h200",
+      "rtx-a6000-1ssd",     "rtx-a6000-2ssd", "rtx3090-12ssd", "rtx3090-1ssd",     "rtx3090-2ssd",
+      "rtx4080-12ssd",      "rtx4090-12ssd",  "rtx4090-1ssd",  "rtx4090-2ssd",     "rtx5090-1ssd",
+      "rtx5090-2ssd",       "testbed"};
+  CHECK(names == expected);
 }
 
 TEST_CASE("testbed: the CPU stands in for the GPU") {
