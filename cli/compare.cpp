@@ -150,7 +150,7 @@ nlohmann::ordered_json to_json(const Candidates& candidates) {
 
 void run(const Options& options, int& exit_code) {
   const Problem problem = options.problem.problem();
-  const WholeRun whole = options.run.whole_run(problem.workload);
+  const WholeRun whole = options.run.whole_run(problem.workload, problem.framework);
   std::vector<std::string> policies = options.policies;
   if (policies.empty()) policies.emplace_back("auto");
   const Candidates candidates =

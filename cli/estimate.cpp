@@ -104,7 +104,7 @@ void ask(const Options& options, int& exit_code) {
 void estimate(const Options& options, int& exit_code) {
   if (options.problem.machine.empty()) throw CLI::RequiredError("--machine");
   const Problem problem = options.problem.problem();
-  const WholeRun whole = options.run.whole_run(problem.workload);
+  const WholeRun whole = options.run.whole_run(problem.workload, problem.framework);
   const Candidates candidates =
       evaluate_as_asked(options.problem, problem, {options.policy}, whole, default_steps);
   const Candidate& candidate = candidates.chosen ? candidates.all[*candidates.chosen]

@@ -108,7 +108,7 @@ void write_dot_file(const Schedule& schedule, const std::string& path) {
 void run_simulate(const Options& options, int& exit_code) {
   check(options);
   const Problem problem = options.problem.problem();
-  const WholeRun run{parse_durability(options.durability), {}};
+  const WholeRun run{durability_of(options.durability, problem.framework), {}};
   const Candidates candidates =
       evaluate_as_asked(options.problem, problem, {options.policy}, run, options.steps);
   const Candidate& candidate =
@@ -156,7 +156,7 @@ void add_simulate(CLI::App& app, int& exit_code) {
                    "predicted fastest")
       ->required();
   command->add_option("--steps", options->steps, "steps to simulate")->capture_default_str();
-  command->add_option("--durability", options->durability, setting_help("durability"));
+  command->add_option("--durability", options->durability, durability_help());
   command->add_option("--trace", options->trace,
                       "write the simulated trace (Perfetto JSON; .gz compresses)");
   command->add_option("--gantt", options->gantt,

@@ -91,7 +91,7 @@ TuneOptions tune_options(const Options& options, const Problem& problem) {
   tuning.effort = static_cast<std::uint64_t>(options.effort);
   if (!options.budget.empty()) tuning.budget_seconds = parse_budget(options.budget);
   tuning.seed = static_cast<std::uint64_t>(options.seed);
-  tuning.run = options.run.whole_run(problem.workload);
+  tuning.run = options.run.whole_run(problem.workload, problem.framework);
   tuning.settle = options.problem.settle(problem);
   return tuning;
 }
@@ -170,7 +170,7 @@ void print_result(const TuneResult& result, double seconds) {
   if (result.stopped_by_clock)
     throw FitError(fmt::format("no plan that was tried in {} fits", options.budget),
                    "more time may find one: leave --budget out, or allow more");
-  const WholeRun run = options.run.whole_run(problem.workload);
+  const WholeRun run = options.run.whole_run(problem.workload, problem.framework);
   std::vector<std::string> policies = published_policies();
   if (result.nearest) policies.push_back(result.nearest->second.settled);
   fail_to_fit(evaluate_as_asked(options.problem, problem, policies, run, default_steps),

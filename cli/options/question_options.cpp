@@ -82,7 +82,9 @@ Planners planners_of(const ProblemOptions& options, const RunOptions& run, const
     }
   }
   asked.choose_micro_batch = options.chooses_micro_batch();
-  asked.run = [&run](const Workload& workload) { return run.whole_run(workload); };
+  asked.run = [&run, framework = problem.framework](const Workload& workload) {
+    return run.whole_run(workload, framework);
+  };
   asked.evaluate_one = options.evaluation(problem, activity);
   if (options.chooses_sequences_at_once() && is_measured_gpu(problem.machine))
     asked.settle = [](Problem& settled) { settled.use_gpu_sequences_at_once(); };
@@ -143,7 +145,7 @@ void QuestionOptions::answer(const ProblemOptions& options, const RunOptions& ru
   const auto require = [&](bool answered, Problem smallest) {
     if (answered) return;
     exit_code = exit_does_not_fit;
-    const WholeRun whole = run.whole_run(smallest.workload);
+    const WholeRun whole = run.whole_run(smallest.workload, smallest.framework);
     smallest.validate();
     const Candidates found = planners.all.best(smallest, planners.all.choose_micro_batch);
     if (found.chosen)

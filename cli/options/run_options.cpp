@@ -8,6 +8,7 @@
 
 #include "base/errors.hpp"
 #include "cli/options/setting_options.hpp"
+#include "policies/framework/framework.hpp"
 
 namespace spillway::cli {
 
@@ -35,16 +36,25 @@ double parse_tokens(const std::string& text) {
   return tokens >= 1 && tokens <= 1e18 ? tokens : fail();
 }
 
+std::string durability_help() {
+  return setting_help("durability") + "; off as another program's --framework runs it";
+}
+
+Durability durability_of(const std::string& text, const std::string& framework) {
+  if (text.empty() && load_framework(framework).name != own_framework) return {};
+  return parse_durability(text);
+}
+
 void RunOptions::add_to(CLI::App& command) {
-  command.add_option("--durability", durability, setting_help("durability"));
+  command.add_option("--durability", durability, durability_help());
   auto* count = command.add_option("--steps", steps,
                                    "optimizer steps of the whole training: what it writes, and how "
                                    "much of the drives' life that takes");
   command.add_option("--tokens", tokens, "the same in tokens, e.g. 300B")->excludes(count);
 }
 
-WholeRun RunOptions::whole_run(const Workload& workload) const {
-  WholeRun run{parse_durability(durability), steps};
+WholeRun RunOptions::whole_run(const Workload& workload, const std::string& framework) const {
+  WholeRun run{durability_of(durability, framework), steps};
   if (steps && *steps < 1)
     throw InputError(fmt::format("--steps {}: not a positive number", *steps),
                      "steps of the whole training, e.g. --steps 10000");

@@ -13,6 +13,11 @@ namespace spillway::cli {
 // A number of tokens as people write it: "300B", "1.5T", "2e9". Throws InputError.
 double parse_tokens(const std::string& text);
 
+// What --durability says; where it says nothing, what the program that is simulated does: those of
+// others commit nothing.
+std::string durability_help();
+Durability durability_of(const std::string& text, const std::string& framework);
+
 struct RunOptions {
   std::string durability;
   std::optional<std::int64_t> steps;
@@ -20,7 +25,7 @@ struct RunOptions {
 
   // Adds --durability, --steps and --tokens, of the whole training.
   void add_to(CLI::App& command);
-  WholeRun whole_run(const Workload& workload) const;
+  WholeRun whole_run(const Workload& workload, const std::string& framework) const;
 };
 
 }  // namespace spillway::cli

@@ -45,6 +45,20 @@ TEST_CASE("Commits count as written, also where no step writes anything") {
   CHECK(compared["policies"][0]["ssd_bytes_written_per_step"] > 9'600'000);
 }
 
+TEST_CASE("Another program commits nothing, unless it is asked to") {
+  for (const char* command : {"estimate", "simulate"}) {
+    INFO(command);
+    const Words words =
+        on_testbed(command, "zero-infinity") + Words{"--framework", "deepspeed-0.9", "--json"};
+    const json theirs = run(words).json();
+    CHECK(theirs["durability"]["commit_every"] == 0);
+    CHECK(theirs["durability"]["second_copies_bytes"] == 0);
+    const json committed = run(words + Words{"--durability", "step"}).json();
+    CHECK(committed["durability"]["commit_every"] == 1);
+    CHECK(committed["memory"]["ssd"]["peak_bytes"] > theirs["memory"]["ssd"]["peak_bytes"]);
+  }
+}
+
 TEST_CASE("When the drives' write cache is full is told wherever wear is, and when it never is") {
   for (const char* command : {"estimate", "simulate"}) {
     INFO(command);
