@@ -203,6 +203,12 @@ TEST_CASE("papers: constants of keys and points that are not there are refused, 
   CHECK_THAT(wrong("framework.ratle.cpu.pass_bytes", "seen = []"), Catch::Contains("ratel"));
   CHECK_THAT(wrong("policy.fuyou.swpa", "seen = []"), Catch::Contains("swap"));
   CHECK_THAT(wrong("flops", "seen = []"), Catch::Contains("machine.KEY"));
+  CHECK(wrong("framework.ratel.io.read_operation",
+              "seen = []\nwith = [\"framework.ratel.io.write_operation\"]")
+            .empty());
+  CHECK_THAT(
+      wrong("framework.ratel.io.read_operation", "seen = []\nwith = [\"machine.gpu.flops\"]"),
+      Catch::Contains("or is of something else"));
   CHECK_THAT(wrong("machine.gpu.flops", "seen = [\"b\"]"), Catch::Contains("no point 'b'"));
   CHECK_THAT(wrong("machine.gpu.flops", "seen = []\nbounds = [\"2TFLOPS\", \"3TFLOPS\"]"),
              Catch::Contains("not between its bounds"));
