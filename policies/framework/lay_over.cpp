@@ -17,6 +17,11 @@ namespace {
 
 constexpr std::uint64_t fp32_bytes = 4;
 
+// The norm ahead of a layer's feed-forward half, and what that computes up to its last product; of
+// a llama layer the same bits.
+constexpr SavedMask feed_forward = gpt_saved::ln2 | gpt_saved::fc | gpt_saved::gelu;
+static_assert(feed_forward == (llama_saved::norm2 | llama_saved::gate_up | llama_saved::product));
+
 class Layer {
  public:
   Layer(Program& program, const Framework& framework, Recording recording)
@@ -68,33 +73,44 @@ class Layer {
   // What autograd holds at once beyond the scratch of this program's kernels, which take a few
   // sequences, or a few rows of logits, at a time, for the whole micro-batch: one recomputed layer
   // with its gradients (of fc, of qkv, and three of width C, none of which takes the place of
-  // another), or the larger half of it; or logits with their gradient.
+  // another), or the larger half of it; or logits with their gradient. What was saved in place of
+  // being recomputed has buffers of the schedule.
   std::uint64_t autograd_bytes() const {
-    const auto sequences = static_cast<std::uint64_t>(problem_.workload.micro_batch);
-    const auto tokens = sequences * static_cast<std::uint64_t>(problem_.workload.sequence);
     const ModelSpec& model = problem_.model;
-    const auto gradients = static_cast<std::uint64_t>(
-        problem_.workload.sequence * (model.ffn + model.qkv_width() + 3 * model.hidden));
-    const std::uint64_t layer = saved_bytes(problem_, saved_all(problem_.model), 1) +
-                                gradients * problem_.activation_bytes();
-    const std::uint64_t part =
-        framework_.checkpoints_per_layer > 1 ? feed_forward_bytes() : sequences * layer;
-    const std::uint64_t logits = static_cast<std::uint64_t>(framework_.logit_bytes) * tokens *
+    std::uint64_t part = 0;
+    for (TaskId id = 0; id < again_.tasks().size(); ++id) {
+      const Task& task = again_.tasks()[id];
+      if (task.kind != TaskKind::backward) continue;
+      part =
+          std::max(part, framework_.checkpoints_per_layer > 1 ? feed_forward_bytes(task.available)
+                                                              : layer_bytes(task.available));
+    }
+    const std::uint64_t logits = static_cast<std::uint64_t>(framework_.logit_bytes) * tokens() *
                                  static_cast<std::uint64_t>(model.vocabulary);
     const std::uint64_t live = std::max(part, logits);
     return live - std::min(backward_scratch_bytes(problem_, saved_none), live);
+  }
+  std::uint64_t tokens() const {
+    return static_cast<std::uint64_t>(problem_.workload.micro_batch * problem_.workload.sequence);
+  }
+  std::uint64_t layer_bytes(SavedMask available) const {
+    const ModelSpec& model = problem_.model;
+    const auto sequences = static_cast<std::uint64_t>(problem_.workload.micro_batch);
+    const auto gradients =
+        static_cast<std::uint64_t>(model.ffn + model.qkv_width() + 3 * model.hidden);
+    return sequences * saved_bytes(problem_, saved_others(model, available), 1) +
+           tokens() * gradients * problem_.activation_bytes();
   }
   // Where the halves of a layer are recomputed by themselves, the feed-forward half is larger: the
   // norm's output, what is F wide (up; gate, too; their product or GELU), and the gradient of that
   // product, for the whole micro-batch. Its input and the gradient of its output are the
   // schedule's.
-  std::uint64_t feed_forward_bytes() const {
-    const ModelSpec& model = problem_.model;
-    const auto tokens =
-        static_cast<std::uint64_t>(problem_.workload.micro_batch * problem_.workload.sequence);
-    const std::int64_t wide = model.architecture == Architecture::llama ? 4 : 3;
-    return tokens * static_cast<std::uint64_t>(model.hidden + wide * model.ffn) *
-           problem_.activation_bytes();
+  std::uint64_t feed_forward_bytes(SavedMask available) const {
+    std::int64_t width = problem_.model.ffn;
+    for (const SavedTensor& tensor : saved_tensors(problem_.model)) {
+      if ((tensor.bit & feed_forward & ~available) != 0) width += tensor.width;
+    }
+    return tokens() * static_cast<std::uint64_t>(width) * problem_.activation_bytes();
   }
 
   // GPU buffers of a layer's parameters and gradients that come and go: together they take what

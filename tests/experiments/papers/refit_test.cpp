@@ -9,6 +9,8 @@
 #include "base/errors.hpp"
 #include "experiments/papers/closed_form.hpp"
 #include "experiments/papers/paper_report.hpp"
+#include "policies/common/policy.hpp"
+#include "policies/cost/costs.hpp"
 
 namespace spillway {
 
@@ -203,6 +205,12 @@ TEST_CASE("papers: constants of keys and points that are not there are refused, 
   CHECK_THAT(wrong("framework.ratle.cpu.pass_bytes", "seen = []"), Catch::Contains("ratel"));
   CHECK_THAT(wrong("policy.fuyou.swpa", "seen = []"), Catch::Contains("swap"));
   CHECK_THAT(wrong("flops", "seen = []"), Catch::Contains("machine.KEY"));
+  CHECK(wrong("framework.ratel.io.read_operation",
+              "seen = []\nwith = [\"framework.ratel.io.write_operation\"]")
+            .empty());
+  CHECK_THAT(
+      wrong("framework.ratel.io.read_operation", "seen = []\nwith = [\"machine.gpu.flops\"]"),
+      Catch::Contains("or is of something else"));
   CHECK_THAT(wrong("machine.gpu.flops", "seen = [\"b\"]"), Catch::Contains("no point 'b'"));
   CHECK_THAT(wrong("machine.gpu.flops", "seen = []\nbounds = [\"2TFLOPS\", \"3TFLOPS\"]"),
              Catch::Contains("not between its bounds"));
@@ -237,6 +245,28 @@ TEST_CASE("papers: the closed form of a phase is its busiest resource") {
   CHECK(closed_form_seconds(amounts, problem) == Approx(3 * 4 + 2));
   amounts.cpu_passes = 20 * 28;
   CHECK(closed_form_seconds(amounts, problem) == Approx(10 + 2 * 10));
+}
+
+TEST_CASE("papers: in the closed form gradients are written in backward, states in the optimizer") {
+  Problem problem;
+  problem.model = load_model("gpt2-124m");
+  problem.machine = load_machine("rtx4090-12ssd", {"ssd.count=1"});
+  problem.workload = {1, 1, 256, Precision::bf16, GradientWidth::automatic};
+  problem.framework = "deepspeed-0.9";
+  const Schedule schedule = build_schedule(problem, "zero-infinity:parameters=gpu", 3);
+  const auto seconds = [&](Quantity quantity) {
+    PaperExperiment experiment;
+    experiment.quantity = quantity;
+    return closed_form(schedule, Overlap::nothing, experiment);
+  };
+  const auto parameters = static_cast<double>(problem.model.parameters());
+  const DriveRates drives = Costs(problem).drives();
+  // The drives are the slowest of all: 4 bytes of gradient are written, of the embedding both what
+  // it and what the head contribute; then they are read with 12 bytes of state, which are written.
+  const double gradients = 4 * (parameters + 50257.0 * 768);
+  CHECK(seconds(Quantity::backward_seconds) == Approx(drives.seconds(0, gradients)).epsilon(0.02));
+  CHECK(seconds(Quantity::optimizer_seconds) ==
+        Approx(drives.seconds(gradients + 12 * parameters, 12 * parameters)).epsilon(0.02));
 }
 
 TEST_CASE("papers: ratios are a range over assumptions that use the drives and saturate") {

@@ -98,6 +98,12 @@ TEST_CASE("Halves of a layer are recomputed by themselves where a framework says
       laid_over(problem, "fuyou", "spillway").use(Tier::gpu).live_peak_bytes;
   CHECK(live(",memory.checkpoints_per_layer=2") - without == page(half - scratch));
   CHECK(live("") > live(",memory.checkpoints_per_layer=2"));
+  // With all of it swapped nothing is computed again: GELU's gradient is left.
+  const auto swapped = [&](const std::string& framework) {
+    return laid_over(problem, "fuyou:swap=all", framework).use(Tier::gpu).live_peak_bytes;
+  };
+  CHECK(swapped(base + ",memory.checkpoints_per_layer=2") - swapped("spillway") ==
+        page(32ULL * 1024 * 3072 * 2 - scratch));
 }
 
 TEST_CASE("A framework moves pieces of layers where ours moves layers") {
