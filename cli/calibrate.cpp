@@ -81,6 +81,13 @@ void print_summary(const Machine& m, const IoChoice& io, const std::string& out)
                format_bytes_per_second(m.ssd.write), both_text(m.ssd));
     fmt::print("  {}\n", io_line(io));
   }
+  for (const TrialTime& trial : m.trials) {
+    fmt::print(
+        "  trial        {}, batch {}: predicted {}, took {}: {:+.1f} %\n", trial.policy,
+        trial.batch, format_seconds(static_cast<double>(trial.predicted_ns) / 1e9),
+        format_seconds(static_cast<double>(trial.median_ns) / 1e9),
+        100 * (static_cast<double>(trial.predicted_ns) / static_cast<double>(trial.median_ns) - 1));
+  }
   fmt::print("{} measurements with their samples are in {}\n", m.kernels.size(), out);
 }
 

@@ -21,6 +21,7 @@
 #include "experiments/calibrate/kernel_bench.hpp"
 #include "experiments/calibrate/reference_kernels.hpp"
 #include "experiments/calibrate/sampler.hpp"
+#include "experiments/calibrate/trials.hpp"
 #include "policies/schedule/program.hpp"
 
 namespace spillway {
@@ -65,7 +66,7 @@ class Calibration {
     planned_ = kernels_per_problem(options_.model, options_.precision) *
                    static_cast<int>(options_.micro_batches.size()) +
                host_figures + (options_.ssd.empty() ? 0 : drive_figures(options_.brief)) +
-               (options_.brief ? 0 : 2);
+               (options_.brief ? 0 : 2 + most_trials);
     const std::vector<Problem> problems = problems_to_time();  // refused before any measurement
     references();
     kernels(problems);
@@ -76,6 +77,9 @@ class Calibration {
       measure_drives_of(
           options_, rule_, host_, machine_, [this](const std::string& what) { next(what); }, note_);
     }
+    if (!options_.brief)
+      machine_.trials =
+          run_trials(options_, machine_, [this](const std::string& what) { next(what); });
     references();
     return machine_;
   }

@@ -1,13 +1,13 @@
 #include "experiments/testbed/testbed_run.hpp"
 
 #include <fmt/format.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "exec/run/training.hpp"
+#include "experiments/calibrate/normal_priority.hpp"
 #include "experiments/calibrate/sampler.hpp"
 #include "experiments/plan/tuned.hpp"
 #include "experiments/sweep/sweep_table.hpp"
@@ -22,29 +22,6 @@ double scatter_of(const std::vector<double>& seconds) {
   for (const double step : seconds) ns.push_back(std::llround(step * 1e9));
   return spread(std::move(ns));
 }
-
-// Takes a thread's real-time priority away, and from those that it starts, until this goes. Compute
-// that is not throttled never sleeps: at real-time priority it keeps the kernel's own threads,
-// which finish writes, from both cores for tenths of a second.
-class NormalPriority {
- public:
-  explicit NormalPriority(bool wanted) {
-    before_ = ::sched_getscheduler(0);
-    changed_ = wanted && before_ != SCHED_OTHER && ::sched_getparam(0, &parameters_) == 0;
-    const sched_param none{};
-    if (changed_) changed_ = ::sched_setscheduler(0, SCHED_OTHER, &none) == 0;
-  }
-  ~NormalPriority() {
-    if (changed_) ::sched_setscheduler(0, before_, &parameters_);
-  }
-  NormalPriority(const NormalPriority&) = delete;
-  NormalPriority& operator=(const NormalPriority&) = delete;
-
- private:
-  int before_ = SCHED_OTHER;
-  sched_param parameters_{};
-  bool changed_ = false;
-};
 
 void take_correction(const Validation& validation, TestbedRow& row) {
   if (!validation.corrected || !validation.uncertainty) return;

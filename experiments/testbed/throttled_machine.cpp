@@ -77,7 +77,9 @@ void throttle_drives(Machine& machine, const ThrottleRates& throttle) {
 Machine throttled_machine(const Machine& base, const ThrottleRates& throttle) {
   Machine machine = base;
   if (!throttle.any()) return machine;
-  machine.references.clear();  // they say how fast this machine is, not the one stood for
+  // They say how fast this machine is, and how well it is known, not the one stood for.
+  machine.references.clear();
+  machine.trials.clear();
   if (throttle.gpu > 0) throttle_compute(machine, throttle.gpu);
   throttle_optimizers(machine, throttle);
   throttle_links(machine, throttle);

@@ -177,6 +177,9 @@ std::vector<Range> ranges_of(const Machine& machine) {
   }
   for (const KernelTime& reference : machine.references)
     at_most("reference", reference.median_ns, 1e15);
+  for (const TrialTime& trial : machine.trials) {
+    for (const std::int64_t ns : {trial.predicted_ns, trial.median_ns}) at_most("trial", ns, 1e15);
+  }
   return ranges;
 }
 

@@ -35,6 +35,16 @@ struct KernelTime {
   std::vector<std::int64_t> samples_ns;
 };
 
+// A short training on the machine after it was measured: what its step was predicted to take, and
+// took.
+struct TrialTime {
+  std::string policy;
+  std::int64_t batch = 0, micro_batch = 0;
+  std::int64_t predicted_ns = 0, median_ns = 0;
+  double spread = 0;  // as that of a kernel
+  std::vector<std::int64_t> samples_ns = {};
+};
+
 struct Machine {
   std::string name;
   std::string description;
@@ -130,6 +140,7 @@ struct Machine {
   // Reference kernels of the processor, its memory and the drives, as they were when the rates were
   // measured: what the machine does now over these is its drift.
   std::vector<KernelTime> references;
+  std::vector<TrialTime> trials;               // how far predictions were off when it was measured
   std::vector<KernelTime> kernels;             // measured kernels; empty for datasheet machines
   std::map<std::string, std::string> sources;  // dotted key -> where the number is from
 };

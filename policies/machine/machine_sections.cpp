@@ -58,6 +58,15 @@ std::vector<Field> reference_fields(KernelTime& reference) {
           count_field("median_ns", reference.median_ns), number_field("spread", reference.spread)};
 }
 
+std::vector<Field> trial_fields(TrialTime& trial) {
+  return {text_field("policy", trial.policy, "greedysnake:optimizer_ssd=1"),
+          count_field("batch", trial.batch),
+          count_field("micro_batch", trial.micro_batch),
+          count_field("predicted_ns", trial.predicted_ns),
+          count_field("median_ns", trial.median_ns),
+          number_field("spread", trial.spread)};
+}
+
 // A list of tables, [[NAME]].
 std::vector<const toml::table*> tables_of(const toml::node& node, const std::string& name,
                                           const std::string& origin) {
@@ -191,10 +200,12 @@ void read_by_read_share(const toml::node& node, const std::string& origin, Machi
 namespace {
 
 // Rows of times with samples, [[NAME]], whose other keys are those of `fields`.
+template <class Time>
 void read_times(const toml::node& node, const std::string& name, const std::string& origin,
-                std::vector<Field> (*fields)(KernelTime&), std::vector<KernelTime>& times) {
+                std::vector<Field> (*fields)(Time&), std::initializer_list<const char*> required,
+                std::vector<Time>& times) {
   for (const toml::table* table : tables_of(node, name, origin)) {
-    KernelTime time;
+    Time time;
     FieldReader reader(fields(time), origin, place_of(table->source(), origin), nullptr);
     for (const auto& [key, value] : *table) {
       if (key.str() == "samples_ns") {
@@ -203,14 +214,15 @@ void read_times(const toml::node& node, const std::string& name, const std::stri
         reader.read("", key, value);
       }
     }
-    for (const char* key : {"kind", "shape", "median_ns"}) reader.require(key);
+    for (const char* key : required) reader.require(key);
     times.push_back(std::move(time));
   }
 }
 
-void write_times(const std::vector<KernelTime>& times, const char* name,
-                 std::vector<Field> (*fields)(KernelTime&), std::string& text) {
-  for (KernelTime time : times) {
+template <class Time>
+void write_times(const std::vector<Time>& times, const char* name,
+                 std::vector<Field> (*fields)(Time&), std::string& text) {
+  for (Time time : times) {
     fmt::format_to(std::back_inserter(text), "\n[[{}]]\n", name);
     for (const Field& field : fields(time)) text += to_toml(field.key, field);
     fmt::format_to(std::back_inserter(text), "samples_ns = [{}]\n",
@@ -222,12 +234,27 @@ void write_times(const std::vector<KernelTime>& times, const char* name,
 
 void read_kernels(const toml::node& node, const std::string& origin,
                   std::vector<KernelTime>& kernels) {
-  read_times(node, "kernel", origin, fields_of, kernels);
+  read_times<KernelTime>(node, "kernel", origin, fields_of, {"kind", "shape", "median_ns"},
+                         kernels);
 }
 
 void read_references(const toml::node& node, const std::string& origin,
                      std::vector<KernelTime>& references) {
-  read_times(node, "reference", origin, reference_fields, references);
+  read_times<KernelTime>(node, "reference", origin, reference_fields,
+                         {"kind", "shape", "median_ns"}, references);
+}
+
+void read_trials(const toml::node& node, const std::string& origin,
+                 std::vector<TrialTime>& trials) {
+  const std::size_t before = trials.size();
+  read_times<TrialTime>(node, "trial", origin, trial_fields,
+                        {"policy", "batch", "micro_batch", "predicted_ns", "median_ns"}, trials);
+  for (std::size_t i = before; i < trials.size(); ++i) {
+    if (trials[i].predicted_ns > 0 && trials[i].median_ns > 0) continue;
+    throw InputError(place_of(tables_of(node, "trial", origin)[i - before]->source(), origin), 0,
+                     "a trial's step takes no time",
+                     "predicted_ns and median_ns are more than 0; or leave the trial out");
+  }
 }
 
 // [sources]: nested tables are dotted keys.
@@ -287,11 +314,15 @@ void write_by_read_share(const Machine::Ssd& ssd, std::string& text) {
 }
 
 void write_kernels(const std::vector<KernelTime>& kernels, std::string& text) {
-  write_times(kernels, "kernel", fields_of, text);
+  write_times<KernelTime>(kernels, "kernel", fields_of, text);
 }
 
 void write_references(const std::vector<KernelTime>& references, std::string& text) {
-  write_times(references, "reference", reference_fields, text);
+  write_times<KernelTime>(references, "reference", reference_fields, text);
+}
+
+void write_trials(const std::vector<TrialTime>& trials, std::string& text) {
+  write_times<TrialTime>(trials, "trial", trial_fields, text);
 }
 
 }  // namespace spillway

@@ -1,6 +1,6 @@
 // The parts of a machine file that are lists: [[gpu.by_shape]], [[ssd.by_count]],
-// [[ssd.by_queue_depth]], [[ssd.by_read_share]], [[kernel]], [[reference]], [sources]. Internal to
-// policies/.
+// [[ssd.by_queue_depth]], [[ssd.by_read_share]], [[kernel]], [[reference]], [[trial]], [sources].
+// Internal to policies/.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +29,7 @@ void read_kernels(const toml::node& node, const std::string& origin,
                   std::vector<KernelTime>& kernels);
 void read_references(const toml::node& node, const std::string& origin,
                      std::vector<KernelTime>& references);
+void read_trials(const toml::node& node, const std::string& origin, std::vector<TrialTime>& trials);
 void read_sources(const toml::node& node, const std::string& origin, const std::string& prefix,
                   Sources& sources);
 
@@ -39,5 +40,6 @@ void write_by_queue_depth(const Machine::Ssd& ssd, std::string& text);
 void write_by_read_share(const Machine::Ssd& ssd, std::string& text);
 void write_kernels(const std::vector<KernelTime>& kernels, std::string& text);
 void write_references(const std::vector<KernelTime>& references, std::string& text);
+void write_trials(const std::vector<TrialTime>& trials, std::string& text);
 
 }  // namespace spillway

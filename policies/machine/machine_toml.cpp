@@ -145,6 +145,8 @@ void read_document(const toml::table& document, FieldReader& reader, Machine& ma
       read_kernels(value, reader.origin(), machine.kernels);
     } else if (name == "reference") {
       read_references(value, reader.origin(), machine.references);
+    } else if (name == "trial") {
+      read_trials(value, reader.origin(), machine.trials);
     } else if (name == "sources") {
       read_sources(value, reader.origin(), "", machine.sources);
     } else if (name == "gpu" || name == "pcie" || name == "host" || name == "ssd") {
@@ -447,6 +449,7 @@ std::string machine_to_toml(const Machine& machine) {
   write_by_queue_depth(machine.ssd, text);
   write_by_read_share(machine.ssd, text);
   write_references(machine.references, text);
+  write_trials(machine.trials, text);
   write_kernels(machine.kernels, text);
   if (!other.empty()) text += "\n[sources]\n";
   for (const auto& [key, source] : other) text += quoted(key) + " = " + quoted(source) + "\n";

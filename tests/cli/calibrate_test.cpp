@@ -26,7 +26,9 @@ TEST_CASE("What calibrate measures, the other commands predict with") {
   CHECK_THAT(measured.err, Catch::Contains("measuring 1/"));
   CHECK(measured.err.find('\r') == std::string::npos);
   CHECK(folder.listing() == Words{"machine.toml", "ssd"});  // no test file is left on the drive
-  CHECK_THAT(read_file(machine), Catch::Contains("[[kernel") && Catch::Contains("samples_ns"));
+  CHECK_THAT(read_file(machine), Catch::Contains("[[kernel") && Catch::Contains("samples_ns") &&
+                                     Catch::Contains("[[trial]]"));
+  CHECK_THAT(measured.out, Catch::Contains("trial        greedysnake:optimizer_ssd=1, batch "));
 
   const Outcome simulated = run(Words{"simulate", "--machine", machine, "--policy", "zero-infinity",
                                       "--micro-batch", micro_batch, "--json"} +

@@ -52,6 +52,28 @@ TEST_CASE(
   CHECK(of_four_reads(0.1, 0.03, 10).high(2.0) == one.high(2.0));
 }
 
+TEST_CASE("Errors of trials widen the interval, the more the fewer they are") {
+  Problem problem = small_problem(round_machine());
+  problem.machine.references = {{"read", "s", 0, 100, 0, {}}};
+  Tasks tasks(problem);
+  tasks.read(7 * gigabyte);
+  const Schedule schedule = tasks.finish();
+  const SimulationResult result = simulate(schedule);
+  Machine machine = problem.machine;
+  const auto half_width = [&](std::vector<double> errors) {
+    machine.trials.clear();
+    for (const double error : errors)
+      machine.trials.push_back(
+          {"fuyou", 2, 1, std::llround(1e9 * std::exp(error)), 1'000'000'000, 0, {}});
+    return std::log(step_uncertainty(schedule, result, machine)->high(1));
+  };
+  CHECK(half_width({}) == 0);
+  // The 95th percentiles of Student's t with 1, 2 and 6 degrees of freedom.
+  CHECK(half_width({0.02}) == Approx(0.02 * 6.314).epsilon(1e-3));
+  CHECK(half_width({-0.03, 0.01}) == Approx(std::sqrt(0.0005) * 2.920).epsilon(1e-3));
+  CHECK(half_width({0.02, -0.02, 0.02, -0.02, 0.02, 0.02}) == Approx(0.02 * 1.943).epsilon(1e-3));
+}
+
 TEST_CASE("A machine file without references has no interval") {
   Tasks tasks(small_problem(round_machine()));
   tasks.read(7 * gigabyte);

@@ -225,6 +225,17 @@ TEST_CASE("machine file: reference kernels") {
               "m.toml:25:1: unknown key flops", "");
 }
 
+TEST_CASE("machine file: trials") {
+  const auto row = [](const std::string& times) {
+    return with("[[kernel]]", "[[trial]]\npolicy = \"resident\"\nbatch = 2\nmicro_batch = 1\n" +
+                                  times + "\n[[kernel]]");
+  };
+  CHECK_NOTHROW(row("predicted_ns = 3\nmedian_ns = 2")());
+  check_error(row("predicted_ns = 3"), "m.toml:22:1: median_ns is missing", "");
+  check_error(row("predicted_ns = 0\nmedian_ns = 2"), "m.toml:22:1: a trial's step takes no time",
+              "leave the trial out");
+}
+
 TEST_CASE("option --set: every error names the override") {
   check_error(set("gpu.flop=1TFLOPS"), "gpu.flop=1TFLOPS: unknown key gpu.flop",
               "did you mean gpu.flops?");

@@ -87,6 +87,14 @@ void check_equal(const Machine& a, const Machine& b) {
     CHECK(a.references[i].spread == b.references[i].spread);
     CHECK(a.references[i].samples_ns == b.references[i].samples_ns);
   }
+  REQUIRE(a.trials.size() == b.trials.size());
+  for (std::size_t i = 0; i < a.trials.size(); ++i) {
+    const TrialTime &one = a.trials[i], &other = b.trials[i];
+    CHECK(std::tie(one.policy, one.batch, one.micro_batch, one.predicted_ns, one.median_ns,
+                   one.spread, one.samples_ns) ==
+          std::tie(other.policy, other.batch, other.micro_batch, other.predicted_ns,
+                   other.median_ns, other.spread, other.samples_ns));
+  }
   REQUIRE(a.kernels.size() == b.kernels.size());
   for (std::size_t i = 0; i < a.kernels.size(); ++i) {
     CHECK(a.kernels[i].kind == b.kernels[i].kind);
@@ -246,6 +254,7 @@ TEST_CASE(
                        {"backward", "gpt,\"odd\"", 0, whole(), 0, {}}};
     machine.references = {{"compute", "gpt-small,b2", 0, whole(), 0.1, {whole(), whole()}},
                           {"write", "bytes=33554432,drives=1", 0, whole(), 0, {}}};
+    machine.trials = {{"fuyou:swap=auto", 8, 4, 1 + whole(), 1 + whole(), 0.1, {whole()}}};
     machine.sources["kernel"] = "measured";
     check_equal(parse_machine(machine_to_toml(machine), "written"), machine);
   }

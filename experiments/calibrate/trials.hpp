@@ -1,0 +1,26 @@
+// Short trainings at the end of a calibration: how far predictions are off on this computer.
+//
+// Kernels are timed alone, and a step is more than its kernels: operands that the task before left
+// in a cache, lanes that slow each other down. A trial trains a policy for a few steps and keeps
+// what its step took beside what the machine file had predicted; the errors widen the interval
+// around predictions (sim/step_interval.hpp). No rate is changed by them.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "experiments/calibrate/calibrate.hpp"
+
+namespace spillway {
+
+inline constexpr int most_trials = 6;
+
+// On the CPU backend, two micro-batches a step, of the largest size that was measured and takes
+// half a second at most: policies that rest in memory, and with `options.ssd` those that use
+// drives. Left out are trials that do not fit and those whose step would take long. `next` is told
+// what comes, most_trials times. Throws MachineError where training fails.
+std::vector<TrialTime> run_trials(const CalibrationOptions& options, const Machine& machine,
+                                  const std::function<void(const std::string&)>& next);
+
+}  // namespace spillway
