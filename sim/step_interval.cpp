@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <boost/math/distributions/students_t.hpp>
 #include <cmath>
 #include <string>
 
@@ -71,27 +70,24 @@ KindDeviation deviation_of(TaskKind kind, const Machine& machine) {
   return deviation;
 }
 
-// Of predictions, by the errors of the trials. The interval's ends are those of a normal
-// distribution: a deviation that is known from n errors is widened to the ends of Student's t.
+// Of predictions, by the errors of the trials.
 double deviation_of_trials(const std::vector<TrialTime>& trials) {
-  if (trials.empty()) return 0;
   double squares = 0;
   for (const TrialTime& trial : trials) {
     const double error =
         std::log(static_cast<double>(trial.predicted_ns) / static_cast<double>(trial.median_ns));
     squares += error * error;
   }
-  const auto count = static_cast<double>(trials.size());
-  const boost::math::students_t_distribution<double> student(count);
-  const double wider = boost::math::quantile(student, 0.5 + interval_share / 2) / normal_95;
-  return std::min(wider * std::sqrt(squares / count), most_deviation);
+  const auto count = static_cast<double>(std::max<std::size_t>(trials.size(), 1));
+  return std::min(std::sqrt(squares / count), most_deviation);
 }
 
 }  // namespace
 
 double StepUncertainty::all() const {
-  return std::sqrt(common * common + calibration * calibration + independent * independent +
-                   model * model);
+  const double spreads =
+      std::sqrt(common * common + calibration * calibration + independent * independent);
+  return std::max(spreads, trials);
 }
 double StepUncertainty::low(double seconds) const { return seconds * std::exp(-normal_95 * all()); }
 double StepUncertainty::high(double seconds) const { return seconds * std::exp(normal_95 * all()); }
@@ -123,7 +119,7 @@ std::optional<StepUncertainty> step_uncertainty(const Schedule& schedule,
     calibration += std::pow(shares[kind] * deviations[kind].calibration, 2);
   }
   uncertainty.calibration = std::sqrt(calibration);
-  uncertainty.model = deviation_of_trials(machine.trials);
+  uncertainty.trials = deviation_of_trials(machine.trials);
   // A measured step is one of the window's: noise that is independent by task weighs more in it.
   uncertainty.independent = std::sqrt(independent * window.steps);
   return uncertainty;

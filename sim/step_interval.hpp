@@ -9,10 +9,10 @@
 //                [[reference]], times that kind's share of the chain; all kinds together
 //   calibration  the median of a kind's n samples is itself uncertain by 1.2533 x spread / sqrt(n)
 //   independent  every task of the chain by itself: the spread of its kind's [[kernel]] samples
-//   model        what the prediction leaves out (caches, what runs beside what): the root mean
-//   square
-//                of the errors of the [[trial]] trainings, wider where they are few by what
-//                Student's t distribution is wider than the normal one
+//   trials       the root mean square of the errors of the [[trial]] trainings: also what the
+//                prediction leaves out (caches, what runs beside what)
+//
+// The first three are independent of each other; trials show them, too, so the larger one counts.
 //
 // The same input gives the same bytes; it takes a fraction of the time of simulate().
 #pragma once
@@ -26,7 +26,7 @@ namespace spillway {
 inline constexpr double interval_share = 0.9;  // of runs that it holds
 
 struct StepUncertainty {
-  double common = 0, calibration = 0, independent = 0, model = 0;  // relative standard deviations
+  double common = 0, calibration = 0, independent = 0, trials = 0;  // relative standard deviations
 
   double all() const;
   // Of a step predicted to take `seconds`: interval_share of runs lie between these.

@@ -52,26 +52,25 @@ TEST_CASE(
   CHECK(of_four_reads(0.1, 0.03, 10).high(2.0) == one.high(2.0));
 }
 
-TEST_CASE("Errors of trials widen the interval, the more the fewer they are") {
+TEST_CASE("Trials that were off by more than spreads explain set the interval") {
   Problem problem = small_problem(round_machine());
-  problem.machine.references = {{"read", "s", 0, 100, 0, {}}};
+  problem.machine.references = {{"read", "s", 0, 100, 1.6832 * 0.01, {}}};
   Tasks tasks(problem);
   tasks.read(7 * gigabyte);
   const Schedule schedule = tasks.finish();
   const SimulationResult result = simulate(schedule);
   Machine machine = problem.machine;
-  const auto half_width = [&](std::vector<double> errors) {
+  const auto deviation = [&](const std::vector<double>& errors) {
     machine.trials.clear();
     for (const double error : errors)
       machine.trials.push_back(
           {"fuyou", 2, 1, std::llround(1e9 * std::exp(error)), 1'000'000'000, 0, {}});
-    return std::log(step_uncertainty(schedule, result, machine)->high(1));
+    return std::log(step_uncertainty(schedule, result, machine)->high(1)) / 1.6449;
   };
-  CHECK(half_width({}) == 0);
-  // The 95th percentiles of Student's t with 1, 2 and 6 degrees of freedom.
-  CHECK(half_width({0.02}) == Approx(0.02 * 6.314).epsilon(1e-3));
-  CHECK(half_width({-0.03, 0.01}) == Approx(std::sqrt(0.0005) * 2.920).epsilon(1e-3));
-  CHECK(half_width({0.02, -0.02, 0.02, -0.02, 0.02, 0.02}) == Approx(0.02 * 1.943).epsilon(1e-3));
+  CHECK(deviation({}) == Approx(0.01));
+  CHECK(deviation({0.005, -0.005}) == Approx(0.01));
+  CHECK(deviation({0.02}) == Approx(0.02));
+  CHECK(deviation({-0.03, 0.01}) == Approx(std::sqrt(0.0005)));
 }
 
 TEST_CASE("A machine file without references has no interval") {
