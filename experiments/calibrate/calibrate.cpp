@@ -78,8 +78,8 @@ class Calibration {
           options_, rule_, host_, machine_, [this](const std::string& what) { next(what); }, note_);
     }
     if (!options_.brief)
-      machine_.trials =
-          run_trials(options_, machine_, [this](const std::string& what) { next(what); });
+      machine_.trials = run_trials(
+          options_, machine_, [this](const std::string& what) { next(what); }, note_);
     references();
     return machine_;
   }

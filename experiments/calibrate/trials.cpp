@@ -137,14 +137,19 @@ class Trials {
 }  // namespace
 
 std::vector<TrialTime> run_trials(const CalibrationOptions& options, const Machine& machine,
-                                  const std::function<void(const std::string&)>& next) {
+                                  const std::function<void(const std::string&)>& next,
+                                  const CalibrationNote& note) {
   const NormalPriority normal(true);
   const Trials trials(options, machine);
   std::vector<TrialTime> all;
   for (const TrialPolicy& policy : trial_policies) {
     next(fmt::format("a trial of {}", policy.text));
     if (policy.uses_drives && options.ssd.empty()) continue;
-    if (auto trial = trials.run(policy.text)) all.push_back(std::move(*trial));
+    try {
+      if (auto trial = trials.run(policy.text)) all.push_back(std::move(*trial));
+    } catch (const Error& error) {
+      if (note) note(fmt::format("the trial of {} is left out: {}", policy.text, error.what()));
+    }
   }
   return all;
 }

@@ -18,9 +18,10 @@ inline constexpr int most_trials = 6;
 
 // On the CPU backend, two micro-batches a step, of the largest size that was measured and takes
 // half a second at most: policies that rest in memory, and with `options.ssd` those that use
-// drives. Left out are trials that do not fit and those whose step would take long. `next` is told
-// what comes, most_trials times. Throws MachineError where training fails.
+// drives. Left out are trials that do not fit, those whose step would take long, and with a note
+// those that fail. `next` is told what comes, most_trials times.
 std::vector<TrialTime> run_trials(const CalibrationOptions& options, const Machine& machine,
-                                  const std::function<void(const std::string&)>& next);
+                                  const std::function<void(const std::string&)>& next,
+                                  const CalibrationNote& note);
 
 }  // namespace spillway
