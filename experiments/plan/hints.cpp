@@ -235,9 +235,15 @@ class Search {
     const bool more_host = sizes[1] > host.memory;
     std::string note;
     if (more_host && host.reserved > 0) {
-      note =
-          fmt::format("{} installed, of which host.reserved keeps {}",
-                      size_text(rounded(sizes[1] + host.reserved, true)), size_text(host.reserved));
+      const double share = host.reserved_share;
+      const std::uint64_t reserved =
+          share > 0
+              ? rounded(
+                    static_cast<std::uint64_t>(static_cast<double>(sizes[1]) * share / (1 - share)),
+                    true)
+              : host.reserved;
+      note = fmt::format("{} installed, of which host.reserved keeps {}",
+                         size_text(rounded(sizes[1] + reserved, true)), size_text(reserved));
     }
     const std::vector<Setting> more = size_changes(sizes);
     std::vector<Setting> with = changes;

@@ -61,7 +61,8 @@ Machine ProblemRequest::limited(Machine result) const {
   };
   limit("gpu.memory", gpu_memory, result.gpu.memory);
   limit("host.memory", host_memory, result.host.memory);
-  if (!host_memory.empty()) result.host.reserved = 0;  // the limit is what the policy may use
+  // The limit is what the policy may use.
+  if (!host_memory.empty()) result.host.reserved = 0, result.host.reserved_share = 0;
   return result;
 }
 

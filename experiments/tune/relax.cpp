@@ -42,9 +42,13 @@ Relaxed with_one_more_drive(const Machine& machine) {
 
 Relaxed with_more_host_memory(const Machine& machine) {
   Relaxed relaxed{{"64 GB more host memory", {}}, machine};
-  relaxed.machine.host.memory += 64'000'000'000;
-  relaxed.what.changes = {{"host.memory", size_text(relaxed.machine.host.memory +
-                                                    machine.host.reserved + machine.host.beside)}};
+  Machine::Host& host = relaxed.machine.host;
+  const std::uint64_t installed = host.memory + host.reserved + host.beside + 64'000'000'000;
+  if (host.reserved_share > 0)
+    host.reserved =
+        static_cast<std::uint64_t>(host.reserved_share * static_cast<double>(installed));
+  host.memory = installed - host.reserved - host.beside;
+  relaxed.what.changes = {{"host.memory", size_text(installed)}};
   return relaxed;
 }
 

@@ -75,7 +75,7 @@ TEST_CASE("Every change that a hint names is one the command takes, and makes it
   const Words large = {"--model",  "gpt-65b",       "--machine", "rtx4090-12ssd",
                        "--policy", "zero-infinity", "--batch",   "32"};
   const std::vector<Words> commands = {
-      large + Words{"--set", "ssd.count=4", "--set", "host.memory=100GB"},
+      large + Words{"--set", "ssd.count=4", "host.memory=100GB", "host.reserved=56GB"},
       large + Words{"--set", "ssd.capacity=1.2TB"}, large + Words{"--set", "ssd.count=0"},
       large + Words{"--micro-batch", "32", "--gpu-memory", "6GB"},
       Words{"--model", "gpt-175b", "--machine", "a100-80gb", "--policy", "auto", "--batch", "4",

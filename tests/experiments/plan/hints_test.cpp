@@ -117,7 +117,8 @@ TEST_CASE("every hint of 200 random settings that do not fit makes them fit", "[
 FitQuestion gpt65b() {
   FitQuestion question;
   question.problem.model = load_model("gpt-65b");
-  question.problem.machine = load_machine("rtx4090-12ssd", {"ssd.count=4", "host.memory=256GB"});
+  question.problem.machine =
+      load_machine("rtx4090-12ssd", {"ssd.count=4", "host.memory=256GB", "host.reserved=56GB"});
   question.problem.workload = {32, 32, 1024, Precision::bf16, GradientWidth::automatic};
   question.choose_micro_batch = true;
   question.policies = {"zero-infinity"};
@@ -144,6 +145,20 @@ TEST_CASE("the least host memory is that of the best micro-batch, and the reserv
   less.problem.machine.host.memory = tier - tier / 33;
   CHECK_FALSE(fits(less));
   for (const Remedy& remedy : remedies) CHECK(fits(applied(question, remedy)));
+}
+
+TEST_CASE("a reserve that is a share grows with what has to be installed", "[slow]") {
+  FitQuestion question = gpt65b();
+  question.problem.machine = load_machine(
+      "rtx4090-12ssd", {"ssd.count=4", "host.memory=215GB", "host.reserved_share=0.5"});
+  REQUIRE_FALSE(fits(question));
+  const std::vector<Remedy> remedies = find_remedies(question);
+  const auto with_host = std::find_if(remedies.begin(), remedies.end(), [](const Remedy& remedy) {
+    return remedy.changes.back().name == "host.memory";
+  });
+  REQUIRE(with_host != remedies.end());
+  // As much again.
+  CHECK_THAT(with_host->note, Catch::Contains("keeps " + with_host->changes.back().value));
 }
 
 TEST_CASE("a fixed micro-batch that is too large is the first thing to change") {
