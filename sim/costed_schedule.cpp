@@ -26,7 +26,9 @@ class DemandsOfWorks {
   DemandsOfWorks(const Costs& costs, ActivityGraph& graph) : costs_(costs), graph_(graph) {
     index_.fill(none);
   }
-  std::uint32_t index_of(Work work) {
+  std::uint32_t index_of(const TaskCost& cost) {
+    if (cost.work == Work::collective) return index_of_collective(cost.variant);
+    const Work work = cost.work;
     std::uint32_t& index = index_[static_cast<std::size_t>(work)];
     if (index == none) {
       index = static_cast<std::uint32_t>(graph_.demands.size());
@@ -36,9 +38,20 @@ class DemandsOfWorks {
   }
 
  private:
+  std::uint32_t index_of_collective(std::uint32_t variant) {
+    if (variant >= collectives_.size()) collectives_.resize(variant + 1, none);
+    std::uint32_t& index = collectives_[variant];
+    if (index == none) {
+      index = static_cast<std::uint32_t>(graph_.demands.size());
+      graph_.demands.push_back(costs_.collective_demand(variant));
+    }
+    return index;
+  }
+
   const Costs& costs_;
   ActivityGraph& graph_;
   std::array<std::uint32_t, work_count> index_;
+  std::vector<std::uint32_t> collectives_;  // by variant
 };
 
 // Time is counted in whole nanoseconds of 64 bits: refuses what would take years. A task alone
@@ -76,17 +89,17 @@ CostedSchedule cost_schedule(const Schedule& schedule, const Problem& problem) {
   DemandsOfWorks demands(costs, graph);
   graph.activities.reserve(schedule.tasks().size());
   for (const Task& task : schedule.tasks()) {
-    const TaskCost cost = costs.of(task);
+    const TaskCost cost = costs.of(task, schedule.groups());
     Activity activity;
     activity.lane = static_cast<std::uint32_t>(task.lane);
     activity.latency_ns = cost.latency_ns;
     activity.amount = cost.amount;
-    if (cost.work != Work::nothing) activity.demand = demands.index_of(cost.work);
+    if (cost.work != Work::nothing) activity.demand = demands.index_of(cost);
     costed.extrapolated = costed.extrapolated || cost.extrapolated;
     graph.activities.push_back(activity);
   }
   require_countable_time(schedule, problem, graph);
-  for (int lane = 0; lane < lane_count; ++lane) {
+  for (int lane = 0; lane < lane_count_of(problem.workload.ranks); ++lane) {
     graph.lanes.push_back({to_string(static_cast<Lane>(lane)), LaneOrder::index, 1});
   }
   copy_edges(schedule, graph);

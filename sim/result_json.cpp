@@ -29,6 +29,7 @@ Json lanes_json(const SimulationResult& result) {
   Json lanes;
   for (int l = 0; l < lane_count; ++l) {
     const LaneUse& use = result.lanes[static_cast<std::size_t>(l)];
+    if (l >= lane_count_of_one_rank && use.busy_fraction == 0) continue;
     lanes[to_string(static_cast<Lane>(l))] = {{"busy_fraction", use.busy_fraction},
                                               {"bytes", whole(use.bytes)}};
   }

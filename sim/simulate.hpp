@@ -39,8 +39,8 @@ struct SimulationResult {
   std::vector<std::int64_t> step_ends_ns;  // by step: the end of its last task, the epilogue apart
 
   double step_seconds = 0;
-  double tokens_per_second = 0;
-  double model_tflops = 0;  // 3 x forward FLOPs per step / step time
+  double tokens_per_second = 0;  // of all ranks, as model_tflops and hardware_tflops
+  double model_tflops = 0;       // 3 x forward FLOPs per step / step time
   double hardware_tflops =
       0;  // FLOPs of the tasks that ran, recomputation included, per step / step time
   PhaseSeconds phases;
@@ -53,8 +53,8 @@ struct SimulationResult {
 
   std::array<LaneUse, lane_count> lanes;  // by Lane
   std::vector<ResourceUse> resources;
-  double ssd_bytes_written_per_step = 0;
-  bool extrapolated = false;  // some compute time was extrapolated from other shapes
+  double ssd_bytes_written_per_step = 0;  // by all ranks of a node
+  bool extrapolated = false;              // some compute time was extrapolated from other shapes
 };
 
 // Simulates the schedule on schedule.problem().machine. Whether it fits in memory is not looked at.

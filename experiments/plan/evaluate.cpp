@@ -126,7 +126,7 @@ class MicroBatchSearch {
         most_tasks_(most_tasks) {}
 
   Evaluation best() {
-    const std::int64_t batch = problem_.workload.batch;
+    const std::int64_t batch = problem_.workload.rank_batch();
     const std::vector<std::int64_t> candidates = micro_batch_candidates(batch);
     for (const std::int64_t micro_batch : spread_out(candidates)) attempt(micro_batch);
     if (best_) {
@@ -184,7 +184,7 @@ class MicroBatchSearch {
   // 16-bit gradients with several micro-batches. The next one may.
   std::optional<Evaluation> evaluate(std::int64_t micro_batch, int steps,
                                      std::uint64_t most_tasks) {
-    const auto visits = static_cast<double>(problem_.workload.batch / micro_batch * steps);
+    const auto visits = static_cast<double>(problem_.workload.rank_batch() / micro_batch * steps);
     const double expected = static_cast<double>(tasks_) + visits * tasks_of_visit_;
     const bool has_answer = best_ || nearest_;
     if (has_answer && expected > static_cast<double>(most_tasks)) return {};

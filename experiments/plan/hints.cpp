@@ -63,7 +63,7 @@ class Search {
   std::vector<std::int64_t> micro_batches() const {
     const Workload& workload = question_.problem.workload;
     if (!question_.choose_micro_batch) return {workload.micro_batch};
-    return divisors(workload.batch);
+    return divisors(workload.rank_batch());
   }
   static std::vector<std::int64_t> divisors(std::int64_t batch) {
     std::vector<std::int64_t> sizes = micro_batch_candidates(batch);
@@ -89,7 +89,7 @@ class Search {
   void try_micro_batches() {
     if (question_.choose_micro_batch) return;
     const Workload& workload = question_.problem.workload;
-    std::vector<std::int64_t> sizes = divisors(workload.batch);
+    std::vector<std::int64_t> sizes = divisors(workload.rank_batch());
     // The largest of the smaller ones, then the smallest of the larger ones.
     const auto larger = std::stable_partition(
         sizes.begin(), sizes.end(), [&](std::int64_t size) { return size < workload.micro_batch; });

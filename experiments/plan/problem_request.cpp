@@ -12,6 +12,7 @@
 #include "exec/store/frozen_files.hpp"
 #include "policies/machine/gpu_workspaces.hpp"
 #include "policies/machine/memory_beside.hpp"
+#include "policies/machine/rank_share.hpp"
 #include "policies/model/model_folder.hpp"
 #include "policies/model/peft.hpp"
 
@@ -146,8 +147,13 @@ Problem ProblemRequest::problem(std::optional<bool> on_gpu) const {
   problem.framework = framework_text(framework, overrides);
   load_framework(problem.framework);  // refused now rather than later
   const Backend backend = machine.empty() ? Backend::cpu : problem.machine.backend();
-  problem.workload = read_workload(workload, problem.model, usual_precision(backend));
+  WorkloadTexts given = workload;
+  // A machine of several GPUs is taken as a whole.
+  if (const std::int64_t gpus = problem.machine.cluster.count(); gpus > 1)
+    given.emplace("ranks", std::to_string(gpus));
+  problem.workload = read_workload(given, problem.model, usual_precision(backend));
   problem.validate();
+  problem.machine = rank_share(problem.machine, problem.ranks().inside);
   if (on_gpu.value_or(!machine.empty() && backend == Backend::cuda)) {
     if (!gpu_memory.empty()) problem.machine.gpu.limit = problem.machine.gpu.memory;
     leave_room_for_workspaces(problem);

@@ -12,7 +12,7 @@ set output output
 set encoding utf8
 
 black = '#000000'; orange = '#E69F00'; sky = '#56B4E9'; green = '#009E73'; yellow = '#F0E442'
-blue = '#0072B2'; vermillion = '#D55E00'; purple = '#CC79A7'; grey = '#606060'
+blue = '#0072B2'; vermillion = '#D55E00'; purple = '#CC79A7'; grey = '#606060'; yellow = '#F0E442'
 
 array colours[8] = [blue, vermillion, green, orange, purple, black, sky, grey]
 array points[8] = [7, 5, 9, 13, 11, 4, 6, 8]

@@ -22,14 +22,15 @@ struct Class {
 };
 // Kinds of task that are told apart. On other lanes than the GPU's there is one kind a lane, so
 // that grey copies can be read.
-constexpr std::array<Class, 8> classes = {{{"forward", "sky"},
+constexpr std::array<Class, 9> classes = {{{"forward", "sky"},
                                            {"backward", "blue"},
                                            {"embedding, head", "black"},
                                            {"optimizer", "orange"},
                                            {"copy to the GPU", "green"},
                                            {"copy to the host", "grey"},
                                            {"SSD read", "purple"},
-                                           {"SSD write", "vermillion"}}};
+                                           {"SSD write", "vermillion"},
+                                           {"between ranks", "yellow"}}};
 
 // Index into classes; nothing for a barrier, which does no work.
 std::optional<std::size_t> class_of(TaskKind kind) {
@@ -53,6 +54,11 @@ std::optional<std::size_t> class_of(TaskKind kind) {
       return 6;
     case TaskKind::write:
       return 7;
+    case TaskKind::all_gather:
+    case TaskKind::reduce_scatter:
+    case TaskKind::all_reduce:
+    case TaskKind::norms_reduce:
+      return 8;
     case TaskKind::barrier:
       break;
   }

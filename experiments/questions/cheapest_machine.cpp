@@ -179,7 +179,8 @@ class MachineSearch {
       if (point.left_out) continue;
       Problem problem = on(machines_[i]);
       std::vector<std::int64_t> sizes = {problem.workload.micro_batch};
-      if (planner_.choose_micro_batch) sizes = micro_batch_candidates(problem.workload.batch);
+      if (planner_.choose_micro_batch)
+        sizes = micro_batch_candidates(problem.workload.rank_batch());
       planner_.begin();
       for (const std::int64_t size : sizes) {
         problem.workload.micro_batch = size;

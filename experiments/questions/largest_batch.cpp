@@ -50,7 +50,7 @@ class BatchSearch {
   Problem sized(std::int64_t micro_batch, std::int64_t parts) const {
     Problem problem = problem_;
     problem.workload.micro_batch = micro_batch;
-    problem.workload.batch = micro_batch * parts;
+    problem.workload.batch = micro_batch * parts * problem.workload.ranks;
     return problem;
   }
 

@@ -79,12 +79,14 @@ class ModelSearch {
     planner_.begin();
     // Few tasks show what is too large for any batch.
     const std::int64_t batch = problem.workload.batch;
-    problem.workload.batch = planner_.choose_micro_batch ? 1 : problem.workload.micro_batch;
+    problem.workload.batch =
+        problem.workload.ranks * (planner_.choose_micro_batch ? 1 : problem.workload.micro_batch);
     if (keep_nearest(problem, nearest) || !nearest.fit || planner_.cut_short()) {
       nearest.fit.reset();
       problem.workload.batch = batch;
       std::vector<std::int64_t> sizes = {problem.workload.micro_batch};
-      if (planner_.choose_micro_batch) sizes = micro_batch_candidates(batch);
+      if (planner_.choose_micro_batch)
+        sizes = micro_batch_candidates(problem.workload.rank_batch());
       for (const std::int64_t size : sizes) {
         problem.workload.micro_batch = size;
         if (keep_nearest(problem, nearest)) break;
@@ -96,7 +98,7 @@ class ModelSearch {
   // Whether it fits.
   bool keep_nearest(Problem problem, FitAt& nearest) const {
     Workload& workload = problem.workload;
-    workload.micro_batch = std::min(workload.micro_batch, workload.batch);
+    workload.micro_batch = std::min(workload.micro_batch, workload.rank_batch());
     std::optional<Fit> one = planner_.fit(problem);
     if (!one) return false;
     if (nearest.fit && one->need.overshoot() >= nearest.fit->need.overshoot()) return false;

@@ -36,7 +36,7 @@ class PoliciesOnTrial {
   bool fits_somehow(const Problem& problem, const std::string& policy) const {
     FitTrials trials(question_);
     trials.begin_remedy();
-    const std::vector<std::int64_t> sizes = micro_batch_candidates(problem.workload.batch);
+    const std::vector<std::int64_t> sizes = micro_batch_candidates(problem.workload.rank_batch());
     return std::any_of(sizes.begin(), sizes.end(), [&](std::int64_t size) {
       const std::optional<Need> need =
           trials.trial(problem, {policy, size}, question_.durability.on());

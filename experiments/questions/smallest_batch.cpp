@@ -54,8 +54,8 @@ class CurveSearch {
 
   Problem sized(std::int64_t count) const {
     Problem problem = problem_;
-    problem.workload.batch = count * unit_;
-    if (planner_.choose_micro_batch) problem.workload.micro_batch = problem.workload.batch;
+    problem.workload.batch = count * unit_ * problem.workload.ranks;
+    if (planner_.choose_micro_batch) problem.workload.micro_batch = problem.workload.rank_batch();
     return problem;
   }
 

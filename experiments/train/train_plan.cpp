@@ -63,7 +63,7 @@ Machine measured_at_hand(Machine measured, const Machine& limits, const std::vec
 }
 
 std::vector<std::int64_t> micro_batches_of(const Problem& problem, bool choose) {
-  if (choose) return micro_batch_candidates(problem.workload.batch);
+  if (choose) return micro_batch_candidates(problem.workload.rank_batch());
   return {problem.workload.micro_batch};
 }
 
@@ -89,8 +89,8 @@ Problem settled(Problem problem, const TrainHardware& hardware, std::uint64_t gp
 // smallest there can be.
 std::int64_t largest_micro_batch(Problem problem, const std::string& policy,
                                  const TrainHardware& hardware, std::uint64_t gpu_limit) {
-  std::int64_t smallest = problem.workload.batch;
-  for (const std::int64_t micro_batch : micro_batch_candidates(problem.workload.batch)) {
+  std::int64_t smallest = problem.workload.rank_batch();
+  for (const std::int64_t micro_batch : micro_batch_candidates(problem.workload.rank_batch())) {
     if (!hardware.choose_sequences_at_once && micro_batch % problem.workload.sequences_at_once != 0)
       continue;
     smallest = problem.workload.micro_batch = micro_batch;

@@ -28,7 +28,7 @@ PlanSearch::PlanSearch(Pricer& pricer, SearchLimits limits, std::vector<BoundCas
 std::vector<std::int64_t> PlanSearch::micro_batches() const {
   const Workload& workload = pricer_.problem().workload;
   if (!limits_.choose_micro_batch) return {workload.micro_batch};
-  std::vector<std::int64_t> sizes = micro_batch_candidates(workload.batch);
+  std::vector<std::int64_t> sizes = micro_batch_candidates(workload.rank_batch());
   for (const BoundCase& one : cases_) {
     if (std::find(sizes.begin(), sizes.end(), one.micro_batch) == sizes.end())
       sizes.push_back(one.micro_batch);

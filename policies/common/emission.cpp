@@ -3,6 +3,7 @@
 #include "policies/cost/costs.hpp"
 #include "policies/framework/lay_over.hpp"
 #include "policies/movement/residency.hpp"
+#include "policies/movement/shards.hpp"
 #include "policies/movement/spare.hpp"
 
 namespace spillway {
@@ -25,6 +26,7 @@ Program emit_bare(const Problem& problem, const Policy& policy, const EmitOption
   const Problem& plan_of = with.plan_of ? *with.plan_of : problem;
   Plan plan = policy.plan(plan_of, Costs(plan_of));
   if (with.retention) plan.retention = *with.retention;
+  fetch_by_layer(problem, plan);
   check_plan(problem, plan);
   const OrderOfWork work = order_of_work(problem, policy, plan, with.evaluates ? 1 : with.steps);
   TierBytes kept{};

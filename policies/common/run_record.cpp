@@ -45,8 +45,9 @@ Backend backend_of(const json& text, const std::string& place) {
 
 Trace make_trace(const Schedule& schedule, const std::string& source) {
   Trace trace;
-  for (int i = 0; i < lane_count; ++i) trace.lanes.emplace_back(to_string(static_cast<Lane>(i)));
-  for (int i = 0; i < task_kind_count; ++i)
+  const int lanes = lane_count_of(schedule.problem().workload.ranks);
+  for (int i = 0; i < lanes; ++i) trace.lanes.emplace_back(to_string(static_cast<Lane>(i)));
+  for (int i = 0; i < task_kind_count_of(schedule.problem().workload.ranks); ++i)
     trace.kinds.emplace_back(to_string(static_cast<TaskKind>(i)));
   for (int i = 0; i < phase_count; ++i) trace.phases.emplace_back(to_string(static_cast<Phase>(i)));
   for (int i = 0; i < tier_count; ++i) trace.tiers.emplace_back(to_string(static_cast<Tier>(i)));

@@ -41,11 +41,11 @@ void require_length(const Problem& problem, int steps, double tasks) {
                   workload.micro_batches(), workload.micro_batch, problem.model.layers, steps,
                   std::ceil(tasks / 1e6), most_tasks_built / 1e6,
                   format_bytes(tasks * bytes_per_task)),
-      fewer < 1
-          ? Message("fewer steps at a time, or fewer layers")
-          : Message("a larger ") + Setting{"micro_batch"} +
-                fmt::format(": {} or more",
-                            divisor_from(workload.batch, (workload.batch + fewer - 1) / fewer)));
+      fewer < 1 ? Message("fewer steps at a time, or fewer layers")
+                : Message("a larger ") + Setting{"micro_batch"} +
+                      fmt::format(": {} or more",
+                                  divisor_from(workload.rank_batch(),
+                                               (workload.rank_batch() + fewer - 1) / fewer)));
 }
 
 // A visit is one unit on one micro-batch; most policies make about 12 tasks of it.
@@ -65,7 +65,7 @@ double expected_tasks(const Problem& problem, const ParsedPolicy& parsed, int st
     Problem small = problem;
     small.model.layers = trained_layers + frozen_layers;
     small.model.frozen_layers = frozen_layers;
-    small.workload.batch = parts * problem.workload.micro_batch;
+    small.workload.batch = parts * problem.workload.micro_batch * problem.workload.ranks;
     return static_cast<double>(
         emit(small, parsed, {.steps = 1, .recording = Recording::lifetimes}).task_count());
   };

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "base/errors.hpp"
+#include "policies/cost/collectives.hpp"
 #include "policies/cost/shape_times.hpp"
 #include "policies/model/operators.hpp"
 
@@ -39,6 +41,11 @@ Work work_of(const Task& task) {
       return Work::read;
     case TaskKind::write:
       return Work::write;
+    case TaskKind::all_gather:
+    case TaskKind::reduce_scatter:
+    case TaskKind::all_reduce:
+    case TaskKind::norms_reduce:
+      return Work::collective;
     case TaskKind::barrier:
       return Work::nothing;
   }
@@ -86,6 +93,11 @@ Costs::Costs(const Problem& problem)
   pcie_total_ = machine_.pcie.total > 0 ? resource("pcie.total", machine_.pcie.total) : none;
   for (const DriveLimit& limit : drives_.limits)
     drive_resources_.push_back(resource(limit.name, limit.capacity));
+  const Machine::Cluster& cluster = machine_.cluster;
+  const bool several = problem.workload.ranks > 1;
+  nvlink_ = several && cluster.nvlink > 0 ? resource("nvlink", cluster.nvlink) : none;
+  nic_ = several && cluster.nic > 0 ? resource("nic", cluster.nic) : none;
+  spine_ = several && spine_share(cluster) > 0 ? resource("spine", spine_share(cluster)) : none;
 }
 
 // A capacity that the machine does not give (0) does not limit; rates that must be given are
@@ -119,6 +131,8 @@ const char* Costs::missing_key(Work work) const {
       return without(ssd_rates_.read, "ssd.read");
     case Work::write:
       return without(ssd_rates_.write, "ssd.write");
+    case Work::collective:
+      return without(inside_rate(), "cluster.nvlink");
     case Work::nothing:
       break;
   }
@@ -282,6 +296,7 @@ Demand Costs::demand(Work work) const {
       return beside_gpu(ssd_demand(true));
     case Work::write:
       return beside_gpu(ssd_demand(false));
+    case Work::collective:
     case Work::nothing:
       break;
   }
@@ -338,13 +353,56 @@ std::int64_t Costs::latency_ns(Work work) const {
       return machine_.ssd.read_latency_ns + framework_.read_operation_ns;
     case Work::write:
       return machine_.ssd.write_latency_ns + framework_.write_operation_ns;
+    case Work::collective:
+      return 0;  // its steps'
     case Work::nothing:
       return machine_.host.sync_ns + framework_.sync_ns;
   }
   SPILLWAY_ASSERT(false);
 }
 
-TaskCost Costs::of(const Task& task) const {
+// Bytes per second of a rank to the others of its node.
+double Costs::inside_rate() const {
+  const double nvlink = machine_.cluster.nvlink;
+  return nvlink > 0 ? nvlink : std::min(machine_.pcie.h2d, machine_.pcie.d2h);
+}
+
+TaskCost Costs::collective_cost(const Task& task, const RankGroup& group) const {
+  if (group.mesh.across > 1 && nic_ == none) fail_without("cluster.nic");
+  if (group.mesh.inside > 1 && inside_rate() <= 0) fail_without("cluster.nvlink");
+  const CollectiveTraffic traffic = collective_traffic(
+      machine_.cluster, task.kind, group, task.bytes, inside_rate(), machine_.cluster.nic);
+  Demand demand;
+  if (traffic.bandwidth > 0) demand.rate_cap = traffic.bandwidth;
+  if (nvlink_ != none) {
+    demand.uses(nvlink_, traffic.inside);
+  } else if (traffic.inside > 0) {
+    demand.rate_cap = std::min(demand.rate_cap, inside_rate() / traffic.inside);
+    demand.uses(h2d_, traffic.inside).uses(d2h_, traffic.inside);
+    demand.uses(dram_, 2 * traffic.inside);
+    if (pcie_total_ != none) demand.uses(pcie_total_, 2 * traffic.inside);
+  }
+  if (traffic.network > 0) demand.uses(nic_, traffic.network);
+  if (traffic.spine > 0) demand.uses(spine_, traffic.spine);
+  TaskCost cost;
+  cost.work = Work::collective;
+  cost.amount = static_cast<double>(task.bytes);
+  cost.latency_ns = std::llround(traffic.steps_ns);
+  const auto same = [&](const Demand& known) {
+    return known.rate_cap == demand.rate_cap &&
+           std::equal(known.usages.begin(), known.usages.end(), demand.usages.begin(),
+                      demand.usages.end(), [](const Usage& a, const Usage& b) {
+                        return a.resource == b.resource && a.per_unit == b.per_unit;
+                      });
+  };
+  const auto known = std::find_if(collectives_.begin(), collectives_.end(), same);
+  cost.variant = static_cast<std::uint32_t>(known - collectives_.begin());
+  if (known == collectives_.end()) collectives_.push_back(std::move(demand));
+  return cost;
+}
+
+TaskCost Costs::of(const Task& task, std::span<const RankGroup> groups) const {
+  if (is_collective(task.kind)) return collective_cost(task, groups[task.group]);
   TaskCost cost;
   cost.work = work_of(task);
   cost.latency_ns = latency_ns(cost.work);

@@ -45,6 +45,9 @@
 //                the host 1 byte of DRAM per byte. The rate is the measured one, else that at which
 //                AdamW passes over its bytes, on a GPU 28 per parameter
 //   barrier      host.sync + the framework's
+//   collectives  steps x latency + bytes over the links between GPUs and the network cards
+//                (collectives.hpp): nvlink and nic, and spine where leaves share one. Where there
+//                is no nvlink, over PCIe both ways and through host memory
 //
 // Fairness: equal bytes per second of what is shared; so the CPU optimizer weighs
 // 1 / adam_bytes_per_param (docs/sharing.md).
@@ -69,6 +72,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -94,15 +98,18 @@ enum class Work : std::uint8_t {
   pageable_d2h,
   read,
   write,
-  nothing  // a barrier: it has a latency, and no rate
+  collective,  // bytes of the whole
+  nothing      // a barrier: it has a latency, and no rate
 };
-inline constexpr std::size_t work_count = 11;  // nothing is none
+inline constexpr std::size_t work_count = 12;  // nothing is none
 
 struct TaskCost {
   Work work = Work::nothing;
   double amount = 0;  // units of that work
   std::int64_t latency_ns = 0;
   bool extrapolated = false;  // a compute time that was not measured at its shape
+  // Of a collective, whose demand is its own: a number for each of those that differ.
+  std::uint32_t variant = 0;
 };
 
 // The costs of a problem on its machine. Remembers compute times: not for several threads at once.
@@ -113,13 +120,16 @@ class Costs {
   Costs(const Costs&) = delete;
   Costs& operator=(const Costs&) = delete;
 
-  // Throws InputError where nothing tells the time of a compute task.
-  TaskCost of(const Task& task) const;
+  // Throws InputError where nothing tells the time of a compute task. `groups`: of the schedule,
+  // for its collectives.
+  TaskCost of(const Task& task, std::span<const RankGroup> groups = {}) const;
 
   const std::vector<Resource>& resources() const { return resources_; }
   // How that work draws on the resources. Throws InputError where the machine file does not give
   // the rate.
   Demand demand(Work work) const;
+  // Of a collective that of() gave that variant.
+  const Demand& collective_demand(std::uint32_t variant) const { return collectives_[variant]; }
 
   // Whether the machine file says how fast that work is.
   bool knows(Work work) const { return missing_key(work) == nullptr; }
@@ -161,6 +171,8 @@ class Costs {
   KernelEstimate kernel_time(const Task& task) const;
   double optimizer_factor(const Task& task, Work work) const;
   std::int64_t latency_ns(Work work) const;
+  double inside_rate() const;
+  TaskCost collective_cost(const Task& task, const RankGroup& group) const;
   Demand with_cores(Demand demand, double cores_at_full_rate) const;
   double known_rate(Work work) const { return knows(work) ? rate(work) : 0; }
 
@@ -176,6 +188,8 @@ class Costs {
   std::uint32_t gpu_, cores_, dram_, io_, h2d_, d2h_, pcie_total_;
   const DriveRates drives_;
   std::vector<std::uint32_t> drive_resources_;  // by limit of drives_
+  std::uint32_t nvlink_, nic_, spine_;          // none where there is none
+  mutable std::vector<Demand> collectives_;     // by variant
 };
 
 }  // namespace spillway

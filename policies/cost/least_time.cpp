@@ -18,11 +18,15 @@ double least_seconds(const Schedule& schedule) {
   for (TaskId id = 0; id < ready.size(); ++id) {
     const Task& task = schedule.tasks()[id];
     if (schedule.steps() > 2 && (task.step == 0 || task.step == schedule.steps())) continue;
-    const TaskCost cost = costs.of(task);
+    const TaskCost cost = costs.of(task, schedule.groups());
     double seconds = static_cast<double>(cost.latency_ns) * 1e-9;
     if (cost.amount > 0) {
       std::optional<Demand>& demand = demands[static_cast<std::size_t>(cost.work)];
-      if (!demand) demand = costs.demand(cost.work);
+      if (cost.work == Work::collective) {
+        demand = costs.collective_demand(cost.variant);
+      } else if (!demand) {
+        demand = costs.demand(cost.work);
+      }
       seconds += cost.amount / full_rate(costs.resources(), *demand);
       for (const Usage& usage : demand->usages)
         asked[usage.resource] += cost.amount * usage.per_unit;

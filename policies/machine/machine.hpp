@@ -134,6 +134,31 @@ struct Machine {
     bool extrapolated() const;
   } ssd;
 
+  // Several GPUs. `gpu` and `pcie` are of one GPU; `host` and `ssd` are of a node in a file, and in
+  // a Problem what one of `sharing` ranks of the node has of them (rank_share.hpp).
+  struct Cluster {
+    std::int64_t nodes = 1, gpus = 1;  // GPUs of a node
+    double nvlink = 0;  // bytes/s each way between a GPU and those of its node together; 0: they
+                        // reach each other through host memory
+    std::int64_t nvlink_latency_ns = 0;  // of a step of a collective between them
+    double nic = 0;                      // bytes/s each way of a node, to all others together
+    std::int64_t nic_latency_ns = 0;     // of a step of a collective between nodes
+    std::int64_t leaf_nodes = 0;         // nodes under a leaf switch; 0: all reach each other alike
+    double spine = 0;  // bytes/s each way of a leaf to all others; 0: what its nodes have
+    // Ranks of a node whose share `host` and `ssd` are; 1 in files that people write.
+    std::int64_t sharing = 1;
+    // Bus bandwidths as nccl-tests counts them, of a collective over so many GPUs of a node and
+    // nodes, by the bytes of the whole: interpolated, in place of what the links say.
+    struct Collective {
+      std::string kind;  // "all_gather", "reduce_scatter", "all_reduce"
+      std::int64_t gpus = 1, nodes = 1;
+      std::uint64_t bytes = 0;
+      double bandwidth = 0;
+    };
+    std::vector<Collective> collectives = {};
+    std::int64_t count() const { return nodes * gpus; }
+  } cluster;
+
   // What the rates are of.
   Backend backend() const { return gpu.is_cpu ? Backend::cpu : Backend::cuda; }
 

@@ -36,6 +36,15 @@ std::vector<Field> fields_of_mix(double& share, double& gain) {
   return {number_field("share", share), number_field("gain", gain)};
 }
 
+std::vector<Field> fields_of(Machine::Cluster::Collective& row) {
+  std::vector<std::pair<std::string, std::string>> kinds;
+  for (const TaskKind kind : {TaskKind::all_gather, TaskKind::reduce_scatter, TaskKind::all_reduce})
+    kinds.emplace_back(to_string(kind), to_string(kind));
+  return {choice_field("kind", row.kind, std::move(kinds)), count_field("gpus", row.gpus),
+          count_field("nodes", row.nodes), bytes_field("bytes", row.bytes),
+          bandwidth_field("bandwidth", row.bandwidth)};
+}
+
 std::vector<Field> fields_of(KernelTime& kernel) {
   std::vector<std::pair<std::string, std::string>> kinds;
   for (int kind = 0; kind < task_kind_count; ++kind) {
@@ -197,6 +206,23 @@ void read_by_read_share(const toml::node& node, const std::string& origin, Machi
   }
 }
 
+void read_collectives(const toml::node& node, const std::string& origin,
+                      Machine::Cluster& cluster) {
+  for (const toml::table* table : tables_of(node, "cluster.collectives", origin)) {
+    Machine::Cluster::Collective row;
+    FieldReader reader(fields_of(row), origin, place_of(table->source(), origin), nullptr);
+    for (const auto& [key, value] : *table) reader.read("", key, value);
+    for (const char* key : {"kind", "bytes", "bandwidth"}) reader.require(key);
+    if (row.gpus < 1 || row.nodes < 1 || row.gpus * row.nodes < 2)
+      reader.fail({"gpus", "a collective is between two GPUs at the least",
+                   "give gpus, of a node, and nodes"});
+    if (row.bytes == 0) reader.fail({"bytes", "it is zero", "give the bytes of the whole"});
+    if (!(row.bandwidth > 0))
+      reader.fail({"bandwidth", "it is zero", "give for example \"150GB/s\""});
+    cluster.collectives.push_back(row);
+  }
+}
+
 namespace {
 
 // Rows of times with samples, [[NAME]], whose other keys are those of `fields`.
@@ -310,6 +336,13 @@ void write_by_read_share(const Machine::Ssd& ssd, std::string& text) {
     double of_reads = share;
     text += "\n[[ssd.by_read_share]]\n";
     for (const Field& field : fields_of_mix(of_reads, gain)) text += to_toml(field.key, field);
+  }
+}
+
+void write_collectives(const Machine::Cluster& cluster, std::string& text) {
+  for (Machine::Cluster::Collective row : cluster.collectives) {
+    text += "\n[[cluster.collectives]]\n";
+    for (const Field& field : fields_of(row)) text += to_toml(field.key, field);
   }
 }
 

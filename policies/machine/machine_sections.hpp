@@ -1,6 +1,6 @@
 // The parts of a machine file that are lists: [[gpu.by_shape]], [[ssd.by_count]],
-// [[ssd.by_queue_depth]], [[ssd.by_read_share]], [[kernel]], [[reference]], [[trial]], [sources].
-// Internal to policies/.
+// [[ssd.by_queue_depth]], [[ssd.by_read_share]], [[cluster.collectives]], [[kernel]],
+// [[reference]], [[trial]], [sources]. Internal to policies/.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +25,7 @@ void read_by_shape(const toml::node& node, const std::string& origin, Machine::G
 void read_by_count(const toml::node& node, const std::string& origin, Machine::Ssd& ssd);
 void read_by_queue_depth(const toml::node& node, const std::string& origin, Machine::Ssd& ssd);
 void read_by_read_share(const toml::node& node, const std::string& origin, Machine::Ssd& ssd);
+void read_collectives(const toml::node& node, const std::string& origin, Machine::Cluster& cluster);
 void read_kernels(const toml::node& node, const std::string& origin,
                   std::vector<KernelTime>& kernels);
 void read_references(const toml::node& node, const std::string& origin,
@@ -38,6 +39,7 @@ void write_by_shape(const Machine::Gpu& gpu, std::string& text);
 void write_by_count(const Machine::Ssd& ssd, std::string& text);
 void write_by_queue_depth(const Machine::Ssd& ssd, std::string& text);
 void write_by_read_share(const Machine::Ssd& ssd, std::string& text);
+void write_collectives(const Machine::Cluster& cluster, std::string& text);
 void write_kernels(const std::vector<KernelTime>& kernels, std::string& text);
 void write_references(const std::vector<KernelTime>& references, std::string& text);
 void write_trials(const std::vector<TrialTime>& trials, std::string& text);

@@ -28,6 +28,7 @@ std::vector<Field> fields_of(Machine& machine) {
   Machine::Pcie& pcie = machine.pcie;
   Machine::Host& host = machine.host;
   Machine::Ssd& ssd = machine.ssd;
+  Machine::Cluster& cluster = machine.cluster;
   return {text_field("name", machine.name, "my-machine"),
           text_field("description", machine.description, "the workstation under the desk"),
           flag_field("gpu.is_cpu", gpu.is_cpu),
@@ -80,7 +81,16 @@ std::vector<Field> fields_of(Machine& machine) {
           bandwidth_field("ssd.cache_recovery", ssd.cache_recovery),
           nanoseconds_field("ssd.read_latency", ssd.read_latency_ns),
           nanoseconds_field("ssd.write_latency", ssd.write_latency_ns),
-          number_field("ssd.cores", ssd.cores)};
+          number_field("ssd.cores", ssd.cores),
+          count_field("cluster.nodes", cluster.nodes),
+          count_field("cluster.gpus", cluster.gpus),
+          bandwidth_field("cluster.nvlink", cluster.nvlink),
+          nanoseconds_field("cluster.nvlink_latency", cluster.nvlink_latency_ns),
+          bandwidth_field("cluster.nic", cluster.nic),
+          nanoseconds_field("cluster.nic_latency", cluster.nic_latency_ns),
+          count_field("cluster.leaf_nodes", cluster.leaf_nodes),
+          bandwidth_field("cluster.spine", cluster.spine),
+          count_field("cluster.sharing", cluster.sharing)};
 }
 
 // One drive, and the path that the bytes of all drives take (host memory, RAID, file system): the
@@ -130,7 +140,8 @@ bool is_left_out(const Field& field) {
       "ssd.mixed_gain",      "ssd.cache",           "ssd.cache_write",     "ssd.cache_recovery",
       "host.reserved_share", "gpu.multiprocessors", "gpu.attention_flops", "gpu.clock",
       "host.core_bandwidth", "host.io_bandwidth"};
-  if (std::find(keys.begin(), keys.end(), field.key) == keys.end()) return false;
+  const bool of_cluster = field.key.rfind("cluster.", 0) == 0;
+  if (!of_cluster && std::find(keys.begin(), keys.end(), field.key) == keys.end()) return false;
   Machine usual;
   const std::vector<Field> fields = fields_of(usual);
   return std::any_of(fields.begin(), fields.end(), [&](const Field& one) {
@@ -149,7 +160,8 @@ void read_document(const toml::table& document, FieldReader& reader, Machine& ma
       read_trials(value, reader.origin(), machine.trials);
     } else if (name == "sources") {
       read_sources(value, reader.origin(), "", machine.sources);
-    } else if (name == "gpu" || name == "pcie" || name == "host" || name == "ssd") {
+    } else if (name == "gpu" || name == "pcie" || name == "host" || name == "ssd" ||
+               name == "cluster") {
       const toml::table* table = value.as_table();
       if (!table) {
         throw InputError(place_of(value.source(), reader.origin()), 0,
@@ -164,6 +176,8 @@ void read_document(const toml::table& document, FieldReader& reader, Machine& ma
           read_by_queue_depth(node, reader.origin(), machine.ssd);
         } else if (name == "ssd" && inner.str() == "by_read_share") {
           read_by_read_share(node, reader.origin(), machine.ssd);
+        } else if (name == "cluster" && inner.str() == "collectives") {
+          read_collectives(node, reader.origin(), machine.cluster);
         } else if (name == "gpu" && inner.str() == "by_shape") {
           read_by_shape(node, reader.origin(), machine.gpu);
         } else {
@@ -445,6 +459,7 @@ std::string machine_to_toml(const Machine& machine) {
     }
   }
   write_by_shape(machine.gpu, text);
+  write_collectives(machine.cluster, text);
   write_by_count(machine.ssd, text);
   write_by_queue_depth(machine.ssd, text);
   write_by_read_share(machine.ssd, text);

@@ -7,16 +7,20 @@
 
 namespace spillway {
 
-Gradients::Gradients(Program& program, const Plan& plan, const OrderOfWork& work,
-                     const Timetable& times, const StateSlots& slots, Units& units)
+Gradients::Gradients(Program& program, const Plan& plan, const Shards& shards,
+                     const OrderOfWork& work, const Timetable& times, const StateSlots& slots,
+                     Units& units)
     : program_(program),
       plan_(plan),
+      shards_(shards),
       work_(work),
       times_(times),
       units_(units),
       stages_(program, slots, units),
       first_backward_(static_cast<int>(first_backward_layer(program.problem().model))),
-      gradients_(units.size()) {}
+      gradients_(units.size()) {
+  if (shards.any()) program.share_gradients(shard_group(shards.state()));
+}
 
 // Memory for elements of a unit's gradient, of exactly their size.
 Slice Gradients::buffer(Tier tier, int unit, std::uint64_t count, BufferKind kind) {
@@ -36,8 +40,12 @@ Slice Gradients::accumulator(VisitId v) {
   const Visit& visit = work_.visits[v];
   Gradient& gradient = gradients_[unit_index(visit.layer)];
   if (visit.starts_sum) begin(visit.layer, visit.step);
+  if (shards_.reduces_each(visit.layer)) {
+    fresh_ = buffer(Tier::gpu, visit.layer, in_accumulator(visit.layer), BufferKind::gradient);
+    return fresh_;
+  }
   if (!gradient.gpu.valid())
-    gradient.gpu = buffer(Tier::gpu, visit.layer, elements(visit.layer), BufferKind::gradient);
+    gradient.gpu = buffer(Tier::gpu, visit.layer, in_sum(visit.layer), BufferKind::gradient);
   return gradient.gpu;
 }
 
@@ -48,7 +56,7 @@ Slice Gradients::head_accumulator(VisitId v) {
   Slice& sum = is_tied() ? whole.head : whole.gpu;
   if (visit.starts_sum) begin(head(), visit.step);
   if (!sum.valid() && is_trained(head()))
-    sum = buffer(Tier::gpu, head(), elements(head()),
+    sum = buffer(Tier::gpu, head(), in_sum(head()),
                  is_tied() ? BufferKind::head_gradient : BufferKind::gradient);
   return sum;
 }
@@ -58,7 +66,63 @@ Slice Gradients::embedding_accumulator(VisitId v) {
   if (visit.starts_sum && !is_tied()) begin(embedding(), visit.step);
   Gradient& whole = gradients_[unit_index(embedding())];
   if (visit.starts_sum)
-    whole.gpu = buffer(Tier::gpu, embedding(), elements(embedding()), BufferKind::gradient);
+    whole.gpu = buffer(Tier::gpu, embedding(), in_sum(embedding()), BufferKind::gradient);
+  return whole.gpu;
+}
+
+// -- over the ranks -------------------------------------------------------------------------------
+
+// A complete sum of this rank. Returns what it updates of the sum over all ranks.
+Slice Gradients::add_up(int unit, Slice sum, BufferKind kind) {
+  constexpr Lane lane = Lane::ranks_reduce;
+  const ElementRange updated = shards_.updated(unit), summed = shards_.summed(unit);
+  if (!plan_.shards.reduce_overlaps) program_.barrier({Lane::gpu_compute}, {lane});
+  if (plan_.shards.all_reduce) {
+    if (shards_.sync_group(unit).size() > 1)
+      program_.all_reduce(lane, shards_.sync_group(unit), sum, unit);
+    sum = sum.part((updated.first - summed.first) * width(), updated.elements * width());
+  } else {
+    if (shards_.scatter_group(unit).size() > 1) {
+      const Slice part = buffer(Tier::gpu, unit, updated.elements, kind);
+      program_.reduce_scatter(lane, shards_.scatter_group(unit), sum, part, false, unit);
+      sum = part;
+    }
+    if (shards_.copies_group().size() > 1)
+      program_.all_reduce(lane, shards_.copies_group(), sum, unit);
+  }
+  if (!plan_.shards.reduce_overlaps) program_.barrier({lane}, {Lane::gpu_compute});
+  return sum;
+}
+
+Slice Gradients::reduce(VisitId v) {
+  const Visit& visit = work_.visits[v];
+  Gradient& gradient = gradients_[unit_index(visit.layer)];
+  if (!shards_.any() || !is_trained(visit.layer)) return gradient.gpu;
+  if (shards_.reduces_each(visit.layer)) {
+    if (!gradient.gpu.valid())
+      gradient.gpu = buffer(Tier::gpu, visit.layer, in_sum(visit.layer), BufferKind::gradient);
+    program_.reduce_scatter(Lane::ranks_reduce, shards_.reduce_group(), fresh_, gradient.gpu,
+                            !visit.starts_sum, visit.layer, visit.micro_batch);
+  }
+  if (visit.completes_sum) {
+    gradient.gpu = add_up(visit.layer, gradient.gpu, BufferKind::gradient);
+    gradient.host.clear();  // held sums that were not complete
+  }
+  return gradient.gpu;
+}
+
+Slice Gradients::reduce_head(VisitId v) {
+  Gradient& whole = gradients_[unit_index(head())];
+  Slice& sum = is_tied() ? whole.head : whole.gpu;
+  if (shards_.any() && work_.visits[v].completes_sum && is_trained(head()))
+    sum = add_up(head(), sum, is_tied() ? BufferKind::head_gradient : BufferKind::gradient);
+  return sum;
+}
+
+Slice Gradients::reduce_embedding(VisitId v) {
+  Gradient& whole = gradients_[unit_index(embedding())];
+  if (shards_.any() && work_.visits[v].completes_sum)
+    whole.gpu = add_up(embedding(), whole.gpu, BufferKind::gradient);
   return whole.gpu;
 }
 
@@ -72,7 +136,7 @@ void Gradients::fetch(VisitId v) {
     if (gradient.gpu.valid() || (gradient.host.empty() && !is_in_bucket(visit.layer))) continue;
     leave_now(visit.layer);
     if (is_in_bucket(visit.layer)) leave_together();
-    gradient.gpu = buffer(Tier::gpu, visit.layer, elements(visit.layer), BufferKind::gradient);
+    gradient.gpu = buffer(Tier::gpu, visit.layer, in_sum(visit.layer), BufferKind::gradient);
     for (const HostGradient& part : gradient.host)
       program_.copy(part.own, gradient.gpu.part(part.first * width(), part.own.bytes), visit.layer);
   }
@@ -80,9 +144,16 @@ void Gradients::fetch(VisitId v) {
 
 // -- from the GPU to host memory ------------------------------------------------------------------
 
-void Gradients::take_host_memory(int unit) {
+// For `leaving` elements: this rank's part of a complete gradient in the parts of its updates, or
+// a sum of more than that as a whole.
+void Gradients::take_host_memory(int unit, std::uint64_t leaving) {
   Gradient& gradient = gradients_[unit_index(unit)];
   if (!gradient.host.empty()) return;
+  if (leaving > elements(unit)) {
+    gradient.host.push_back(
+        {0, leaving, buffer(Tier::host, unit, leaving, BufferKind::gradient), {}});
+    return;
+  }
   const Pieces& pieces = units_[unit_index(unit)];
   for (std::size_t p = 0; p < pieces.size();) {
     if (pieces[p].updates_on_gpu || pieces[p].frozen) {
@@ -116,7 +187,7 @@ void Gradients::take_host_memory(int unit) {
 // Elements [from, to) of a unit's sum leave the GPU.
 void Gradients::copy_out(int unit, std::uint64_t from, std::uint64_t to, Slice gpu,
                          Slice HostGradient::*where) {
-  take_host_memory(unit);
+  take_host_memory(unit, to);  // pieces come after it was called for all of them
   for (const HostGradient& part : gradients_[unit_index(unit)].host) {
     const std::uint64_t low = std::max(from, part.first);
     const std::uint64_t high = std::min(to, part.first + part.elements);
@@ -153,11 +224,12 @@ void Gradients::own_leaves(VisitId v) {
   if (leaves && (visit.completes_sum || !times_.retained().gradient(v))) {
     Gradient& gradient = gradients_[unit_index(visit.layer)];
     const Timetable::Window window = times_.leaving_window(v);
-    Leaving one{visit.layer, gradient.gpu, window.begin, window.end, 0};
+    Leaving one{visit.layer, gradient.gpu, window.begin, window.end,
+                visit.completes_sum ? elements(visit.layer) : in_sum(visit.layer)};
+    take_host_memory(visit.layer, one.elements);
     if (window.begin == window.end) {
       advance(one, 1, 1);
     } else {
-      take_host_memory(visit.layer);
       leaving_.push_back(one);
     }
     if (!visit.completes_sum) gradient.gpu = {};
@@ -170,7 +242,7 @@ void Gradients::own_leaves(VisitId v) {
 // Of a gradient, `part` parts out of `of` have left.
 void Gradients::advance(Leaving& one, std::uint64_t part, std::uint64_t of) {
   const std::uint64_t to =
-      on_grid(elements(one.unit), static_cast<double>(part) / static_cast<double>(of));
+      on_grid(one.elements, static_cast<double>(part) / static_cast<double>(of));
   if (to > one.done) copy_out(one.unit, one.done, to, one.gpu, &HostGradient::own);
   one.done = std::max(one.done, to);
 }
@@ -213,7 +285,7 @@ bool Gradients::is_in_bucket(int unit) const {
 void Gradients::leave_in_buckets(VisitId v) {
   const Visit& visit = work_.visits[v];
   if (!adds_gradient(visit.kind)) return;
-  const std::uint64_t size = elements(visit.layer);
+  const std::uint64_t size = visit.completes_sum ? elements(visit.layer) : in_sum(visit.layer);
   const bool stays =
       !visit.completes_sum && (plan_.gradients.on_gpu || times_.retained().gradient(v));
   if (!bucket_.empty() && !stays && bucket_elements_ + size > plan_.gradients.bucket)
@@ -221,7 +293,7 @@ void Gradients::leave_in_buckets(VisitId v) {
   bucket_is_complete_ = visit.completes_sum;
   if (!stays) {
     Gradient& gradient = gradients_[unit_index(visit.layer)];
-    bucket_.push_back({visit.layer, gradient.gpu, 0, 0, 0});
+    bucket_.push_back({visit.layer, gradient.gpu, 0, 0, size});
     bucket_elements_ += size;
     if (!visit.completes_sum) gradient.gpu = {};
   }
@@ -245,7 +317,7 @@ void Gradients::leave_together() {
     if (bucket_is_complete_)
       leave_complete(one.unit, one.gpu, {});
     else
-      copy_out(one.unit, 0, elements(one.unit), one.gpu, &HostGradient::own);
+      copy_out(one.unit, 0, one.elements, one.gpu, &HostGradient::own);
   }
   if (bucket_is_complete_) stages_.write();
   bucket_.clear();

@@ -7,6 +7,10 @@
 // take their operands from here and report what they applied. What the loss adds is the gradient of
 // the head; where the head is tied, the gradient of the embedding is two sums: its own and the
 // head's.
+//
+// Of several ranks, each sums what it computes, and the ranks' sums are added up once they are
+// complete, so that each has the part that it updates; or, where the plan keeps sums in shards,
+// after every micro-batch. What leaves the GPU complete is this rank's part.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +20,7 @@
 #include "policies/movement/gradient_stages.hpp"
 #include "policies/movement/pieces.hpp"
 #include "policies/movement/plan.hpp"
+#include "policies/movement/shards.hpp"
 #include "policies/movement/state_slots.hpp"
 #include "policies/movement/step.hpp"
 #include "policies/movement/timetable.hpp"
@@ -26,14 +31,23 @@ namespace spillway {
 class Gradients {
  public:
   // All arguments outlive it.
-  Gradients(Program& program, const Plan& plan, const OrderOfWork& work, const Timetable& times,
-            const StateSlots& slots, Units& units);
+  Gradients(Program& program, const Plan& plan, const Shards& shards, const OrderOfWork& work,
+            const Timetable& times, const StateSlots& slots, Units& units);
 
   // Accumulators on the GPU that visit v adds to: of its layer; of the head in the last layer's
   // visit; of the embedding in that of layer 0.
   Slice accumulator(VisitId v);
   Slice head_accumulator(VisitId v);
   Slice embedding_accumulator(VisitId v);
+  // Whether visit v begins the sum in its layer's accumulator.
+  bool starts(VisitId v) const {
+    return work_.visits[v].starts_sum || shards_.reduces_each(work_.visits[v].layer);
+  }
+  // Called once visit v has added to them: what is due is added up over the ranks. Return what this
+  // rank then has of a complete gradient; of an incomplete one nothing that matters.
+  Slice reduce(VisitId v);
+  Slice reduce_head(VisitId v);
+  Slice reduce_embedding(VisitId v);
 
   // Called before visit v: copies sums of earlier micro-batches to the GPU, for v and visits after
   // it.
@@ -81,7 +95,7 @@ class Gradients {
     int unit = 0;
     Slice gpu;
     VisitId begin = 0, end = 0;  // in a piece after each of these visits
-    std::uint64_t done = 0;      // elements
+    std::uint64_t elements = 0, done = 0;
   };
 
   int layers() const { return static_cast<int>(program_.problem().model.layers); }
@@ -89,8 +103,14 @@ class Gradients {
   int head() const {
     return static_cast<int>(units_.size()) - 1;
   }  // the embedding where it is tied
-  // That are trained.
+  // That are trained: on this rank; and in a sum that is not complete.
   std::uint64_t elements(int unit) const { return trained_in(units_[unit_index(unit)]); }
+  std::uint64_t in_sum(int unit) const {
+    return shards_.any() ? shards_.summed(unit).elements : elements(unit);
+  }
+  std::uint64_t in_accumulator(int unit) const {
+    return shards_.any() ? shards_.whole(unit) : elements(unit);
+  }
   bool is_trained(int unit) const { return elements(unit) > 0; }
   bool is_tied() const { return head() == embedding(); }
   // A unit's gradient, which is applied there.
@@ -98,7 +118,8 @@ class Gradients {
   std::uint64_t width() const { return program_.problem().gradient_bytes(); }
   Slice buffer(Tier tier, int unit, std::uint64_t count, BufferKind kind);
   void begin(int unit, int step);
-  void take_host_memory(int unit);
+  Slice add_up(int unit, Slice sum, BufferKind kind);
+  void take_host_memory(int unit, std::uint64_t leaving);
   void copy_out(int unit, std::uint64_t from, std::uint64_t to, Slice gpu,
                 Slice HostGradient::*where);
   void head_leaves();
@@ -111,10 +132,12 @@ class Gradients {
 
   Program& program_;
   const Plan& plan_;
+  const Shards& shards_;
   const OrderOfWork& work_;
   const Timetable& times_;
   Units& units_;
   GradientStages stages_;
+  Slice fresh_;  // of one micro-batch, where sums are kept in shards
   int first_backward_;
   std::vector<Gradient> gradients_;  // by unit
   std::vector<Leaving> leaving_;     // oldest first

@@ -6,18 +6,20 @@
 
 namespace spillway {
 
-Optimizer::Optimizer(Program& program, const Plan& plan, const OrderOfWork& work,
-                     const Timetable& times, const StateSlots& slots, Units& units,
-                     Gradients& gradients, const Parameters& parameters)
+Optimizer::Optimizer(Program& program, const Plan& plan, const Shards& shards,
+                     const OrderOfWork& work, const Timetable& times, const StateSlots& slots,
+                     Units& units, Gradients& gradients, const Parameters& parameters)
     : program_(program),
       plan_(plan),
+      shards_(shards),
       work_(work),
       times_(times),
       slots_(slots),
       units_(units),
       gradients_(gradients),
       parameters_(parameters),
-      state_ahead_(static_cast<std::size_t>(plan.optimizer_state.ahead)) {
+      state_ahead_(static_cast<std::size_t>(plan.optimizer_state.ahead)),
+      to_spread_(units.size(), 0) {
   for (const OptimizerEvent& event : times.events()) {
     if (!event.is_wait) updates_.push_back(event);
   }
@@ -133,6 +135,7 @@ void Optimizer::update(const OptimizerEvent& event) {
   if (blocks) program_.barrier();
   program_.point(HostPoint::updated);
   if (event.on_gpu && !slots_.gpu.empty()) {
+    spread(event);
     updated_on_gpu_ = event;
     return;
   }
@@ -144,9 +147,10 @@ void Optimizer::update(const OptimizerEvent& event) {
 
 void Optimizer::update(int unit, Piece& piece, bool on_gpu, int gradient_step) {
   gradients_.apply(unit, piece, gradient_step);
+  const std::uint64_t first = piece.first + (shards_.any() ? shards_.updated(unit).first : 0);
   if (on_gpu) {
     const Gradients::Operands gradient = gradients_.on_gpu(unit, piece);
-    program_.optimizer(unit, piece.first, piece.elements, gradient.own, gradient.head,
+    program_.optimizer(unit, first, piece.elements, gradient.own, gradient.head,
                        piece.state_at == Tier::gpu ? piece.state : piece.fresh_state,
                        piece.parameters, gradient_step);
     return;
@@ -161,7 +165,7 @@ void Optimizer::update(int unit, Piece& piece, bool on_gpu, int gradient_step) {
         program_.buffer(Tier::host, bytes, BufferKind::parameters, unit).part(0, bytes);
     result = piece.fresh_parameters;
   }
-  program_.optimizer(unit, piece.first, piece.elements, gradient.own, gradient.head, state, result,
+  program_.optimizer(unit, first, piece.elements, gradient.own, gradient.head, state, result,
                      gradient_step);
 }
 
@@ -173,6 +177,7 @@ void Optimizer::write_back() {
     if (!event.on_gpu && piece.parameters_at != Tier::host)
       program_.copy(piece.fresh_parameters, piece.parameters, unit);
   });
+  spread(event);
   program_.point(HostPoint::parameters_sent);
   for_pieces_of(event, [&](int unit, Piece& piece) {
     if (piece.fresh_state.valid()) program_.copy(piece.fresh_state, piece.state, unit);
@@ -182,6 +187,24 @@ void Optimizer::write_back() {
   });
   written_back_ = updated_;
   if (!plan_.optimizer_state.writes_behind) program_.point(HostPoint::state_sent);
+}
+
+// Parameters that were updated are on the GPU.
+void Optimizer::spread(const OptimizerEvent& event) {
+  if (!shards_.any()) return;
+  const std::uint64_t width = program_.problem().parameter_bytes();
+  for_pieces_of(event, [&](int unit, const Piece& piece) {
+    const ElementRange updated = shards_.updated(unit), kept = shards_.kept(unit);
+    std::uint64_t& count = to_spread_[unit_index(unit)];
+    count += piece.elements;
+    if (count < updated.elements) return;
+    count = 0;
+    if (kept.elements == updated.elements) return;
+    const Slice whole{piece.parameters.buffer, 0, kept.elements * width};
+    program_.all_gather(Lane::ranks_spread, shards_.spread_group(unit),
+                        whole.part((updated.first - kept.first) * width, updated.elements * width),
+                        whole, unit);
+  });
 }
 
 // -- optimizer state that rests in host memory, for updates on the GPU ----------------------------

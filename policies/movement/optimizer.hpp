@@ -3,7 +3,8 @@
 // Updates and waits are emitted in the order and at the moments of the timetable. The optimizer
 // state of an update is in the memory where it runs by then: read ahead from the SSD into slots or
 // memory of its own, or exchanged with the GPU's slots. What an update changed is written back
-// before the next update, or while that runs where the plan says so.
+// before the next update, or while that runs where the plan says so. Of several ranks, parameters
+// that others keep, too, are spread to them once all of this rank's part of a unit are updated.
 #pragma once
 
 #include <cstddef>
@@ -25,8 +26,8 @@ class Optimizer {
  public:
   // The arguments outlive the optimizer. Marks the pieces that some updates take on the GPU
   // (Piece::updates_on_gpu), and notes in `units` which copies are in host memory.
-  Optimizer(Program& program, const Plan& plan, const OrderOfWork& work, const Timetable& times,
-            const StateSlots& slots, Units& units, Gradients& gradients,
+  Optimizer(Program& program, const Plan& plan, const Shards& shards, const OrderOfWork& work,
+            const Timetable& times, const StateSlots& slots, Units& units, Gradients& gradients,
             const Parameters& parameters);
 
   // Emits the updates and waits of steps up to `step` that are due by `now`.
@@ -54,9 +55,11 @@ class Optimizer {
   void update(int unit, Piece& piece, bool on_gpu, int gradient_step);
   void exchange_gpu_state(const OptimizerEvent& event);
   void state_leaves_gpu();
+  void spread(const OptimizerEvent& event);
 
   Program& program_;
   const Plan& plan_;
+  const Shards& shards_;
   const OrderOfWork& work_;
   const Timetable& times_;
   const StateSlots& slots_;
@@ -73,6 +76,7 @@ class Optimizer {
   std::size_t arrivals_ = 0;                      // in slots_.gpu
   std::optional<OptimizerEvent> updated_on_gpu_;  // whose state is still there
   std::optional<OptimizerEvent> written_;         // whose result is not written back yet
+  std::vector<std::uint64_t> to_spread_;          // by unit: elements updated and not spread yet
 };
 
 }  // namespace spillway

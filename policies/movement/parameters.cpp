@@ -6,10 +6,12 @@
 
 namespace spillway {
 
-Parameters::Parameters(Program& program, const Plan& plan, const OrderOfWork& work,
-                       const Timetable& times, const Gradients& gradients, Units& units)
+Parameters::Parameters(Program& program, const Plan& plan, const Shards& shards,
+                       const OrderOfWork& work, const Timetable& times, const Gradients& gradients,
+                       Units& units)
     : program_(program),
       plan_(plan),
+      shards_(shards),
       work_(work),
       times_(times),
       gradients_(gradients),
@@ -33,10 +35,14 @@ void Parameters::fetch_tensors(VisitId v) {
 }
 
 Slice Parameters::of(int unit) const {
-  if (!rests_on_gpu(unit)) return on_gpu_[unit_index(unit)];
-  // Its pieces are in one buffer, in order.
+  return is_there(unit) ? kept(unit) : on_gpu_[unit_index(unit)];
+}
+
+// What rests on the GPU of a unit is in one buffer, in order.
+Slice Parameters::kept(int unit) const {
   const Slice first = units_[unit_index(unit)].front().parameters;
-  return {first.buffer, 0, elements(unit) * width()};
+  const std::uint64_t count = shards_.any() ? shards_.kept(unit).elements : elements(unit);
+  return {first.buffer, 0, count * width()};
 }
 
 Slice Parameters::for_backward(VisitId v) {
@@ -89,21 +95,39 @@ void Parameters::copy_ahead(VisitId v, bool whole) {
 // Elements up to `to` of what use `f` needs cross to the GPU.
 void Parameters::copy(std::size_t f, std::uint64_t to) {
   const ParameterFetch& fetch = times_.fetches()[f];
-  if (rests_on_gpu(fetch.unit)) return;
+  if (is_there(fetch.unit)) return;
   if (arriving_.size() <= f - next_use_) arriving_.resize(f - next_use_ + 1);
   Arriving& arriving = arriving_[f - next_use_];
   if (to <= arriving.arrived) return;
+  if (rests_on_gpu(fetch.unit)) {
+    arriving.copied = kept(fetch.unit);
+    arriving.arrived = elements(fetch.unit);
+    return gather(fetch.unit, arriving);
+  }
   if (arriving.arrived == 0) {
     read(fetch);
-    const std::uint64_t bytes = elements(fetch.unit) * width();
-    arriving.whole =
-        program_.buffer(Tier::gpu, bytes, BufferKind::parameters, fetch.unit).part(0, bytes);
+    arriving.copied = gpu_buffer(fetch.unit, elements(fetch.unit));
   }
-  upload(fetch.unit, arriving.arrived, to, arriving.whole);
+  upload(fetch.unit, arriving.arrived, to, arriving.copied);
   arriving.arrived = to;
   if (to < elements(fetch.unit)) return;
+  gather(fetch.unit, arriving);
   if (stays_in_host(fetch.unit, f + 1)) return;
   for (Piece& piece : units_[unit_index(fetch.unit)]) piece.fresh_parameters = {};
+}
+
+Slice Parameters::gpu_buffer(int unit, std::uint64_t count) {
+  const std::uint64_t bytes = count * width();
+  return program_.buffer(Tier::gpu, bytes, BufferKind::parameters, unit).part(0, bytes);
+}
+
+// What was copied is all there is of this rank's.
+void Parameters::gather(int unit, Arriving& arriving) {
+  arriving.whole = arriving.copied;
+  if (!shards_.gathers(unit)) return;
+  arriving.whole = gpu_buffer(unit, shards_.whole(unit));
+  program_.all_gather(Lane::ranks_gather, shards_.gather_group(unit), arriving.copied,
+                      arriving.whole, unit);
 }
 
 // Neighbours in one buffer go in one copy.
@@ -137,7 +161,7 @@ void Parameters::use() {
   const int unit = times_.fetches()[next_use_].unit;
   SPILLWAY_ASSERT(!is_stale(times_.fetches()[next_use_]), "parameters are current when used");
   copy(next_use_, elements(unit));
-  if (!rests_on_gpu(unit)) on_gpu_[unit_index(unit)] = arriving_.front().whole;
+  if (!is_there(unit)) on_gpu_[unit_index(unit)] = arriving_.front().whole;
   if (!arriving_.empty()) arriving_.pop_front();
   ++next_use_;
 }

@@ -4,6 +4,7 @@
 // its use as the timetable says; then both copies are dropped. Where the update that a use depends
 // on is not emitted yet, the read and the copy wait for the update and take its result. Plans that
 // fetch by tensor leave all this to a ParameterWindow. Parameters that rest on the GPU never move.
+// Of several ranks, each fetches its shard; the whole is gathered as soon as the shard is there.
 #pragma once
 
 #include <cstddef>
@@ -16,6 +17,7 @@
 #include "policies/movement/parameter_window.hpp"
 #include "policies/movement/pieces.hpp"
 #include "policies/movement/plan.hpp"
+#include "policies/movement/shards.hpp"
 #include "policies/movement/step.hpp"
 #include "policies/movement/timetable.hpp"
 #include "policies/schedule/program.hpp"
@@ -26,8 +28,8 @@ class Parameters {
  public:
   // The arguments outlive the object. Parameters that were read are noted in `units`, as
   // Piece::fresh_parameters.
-  Parameters(Program& program, const Plan& plan, const OrderOfWork& work, const Timetable& times,
-             const Gradients& gradients, Units& units);
+  Parameters(Program& program, const Plan& plan, const Shards& shards, const OrderOfWork& work,
+             const Timetable& times, const Gradients& gradients, Units& units);
 
   // Says that visit `v` comes next. To be called in order of visits, and once after the last visit.
   void begin(VisitId v) { now_ = v; }
@@ -50,14 +52,22 @@ class Parameters {
   bool stays_in_host(int unit) const { return !window_ && is_read_by_now(unit, next_use_); }
 
  private:
-  // GPU memory for the parameters of one use, of which the first `arrived` elements are copied.
+  // GPU memory for the parameters of one use: what is copied there, the first `arrived` elements so
+  // far; and the whole, where that is gathered from it.
   struct Arriving {
-    Slice whole;
+    Slice copied;
     std::uint64_t arrived = 0;
+    Slice whole;
   };
 
+  // What is fetched of a unit.
   std::uint64_t elements(int unit) const { return elements_in(units_[unit_index(unit)]); }
   bool rests_on_gpu(int unit) const { return parameters_rest_on_gpu(units_[unit_index(unit)]); }
+  // Whether nothing has to be done for its use.
+  bool is_there(int unit) const { return rests_on_gpu(unit) && !shards_.gathers(unit); }
+  Slice kept(int unit) const;
+  Slice gpu_buffer(int unit, std::uint64_t count);
+  void gather(int unit, Arriving& arriving);
   std::uint64_t width() const { return program_.problem().parameter_bytes(); }
   bool is_stale(const ParameterFetch& fetch) const;
   bool is_waiting(const ParameterFetch& fetch, const Piece& piece) const;
@@ -74,6 +84,7 @@ class Parameters {
 
   Program& program_;
   const Plan& plan_;
+  const Shards& shards_;
   const OrderOfWork& work_;
   const Timetable& times_;
   const Gradients& gradients_;

@@ -49,15 +49,15 @@ class DelayedParts {
 };
 
 // The updates of each unit, ascending, and what is frozen after them; together they are the unit.
-std::vector<std::vector<Range>> ranges_by_unit(const Problem& problem, const OrderOfWork& work) {
+std::vector<std::vector<Range>> ranges_by_unit(const Problem& problem, const Shards& shards,
+                                               const OrderOfWork& work) {
   std::vector<std::vector<Range>> all(static_cast<std::size_t>(unit_count(problem.model)));
   const DelayedParts delayed(all.size(), work);
   for (const UpdateRange& range : work.ranges)
     all[static_cast<std::size_t>(range.unit)].push_back(
         {range.first, range.elements, delayed.hold(range)});
   for (std::size_t unit = 0; unit < all.size(); ++unit) {
-    const auto trained =
-        static_cast<std::uint64_t>(trained_elements(problem.model, static_cast<int>(unit)));
+    const std::uint64_t trained = shards.whole(static_cast<int>(unit));
     const auto elements =
         static_cast<std::uint64_t>(unit_elements(problem.model, static_cast<int>(unit)));
     if (trained < elements) all[unit].push_back({trained, elements - trained, false, true});
@@ -197,7 +197,9 @@ Lenders lenders_of(const Problem& problem, const Pieces& pieces, const Pieces* a
 }
 
 // One buffer in each memory for each kind and, unless that is the GPU's, one for what is frozen.
-void take_homes(Program& program, int unit, Pieces& pieces) {
+void take_homes(Program& program, const Shards& shards, int unit, Pieces& pieces) {
+  const ElementRange updated = shards.updated(unit), kept = shards.kept(unit);
+  const bool keeps_more = kept.elements > updated.elements;
   const std::uint64_t parameter_bytes = program.problem().parameter_bytes();
   const std::uint64_t state_bytes = program.problem().state_bytes();
   struct InTier {
@@ -214,6 +216,8 @@ void take_homes(Program& program, int unit, Pieces& pieces) {
     if (!piece.frozen)
       tiers[static_cast<std::size_t>(piece.state_at)].states += piece.elements * state_bytes;
   }
+  if (keeps_more)
+    tiers[static_cast<std::size_t>(Tier::gpu)].parameters = kept.elements * parameter_bytes;
   for (std::size_t tier = 0; tier < tier_count; ++tier) {
     const auto take = [&](std::uint64_t bytes, BufferKind kind) {
       return bytes == 0 ? Slice{} : program.persistent(static_cast<Tier>(tier), bytes, kind, unit);
@@ -221,6 +225,13 @@ void take_homes(Program& program, int unit, Pieces& pieces) {
     tiers[tier].parameters_in = take(tiers[tier].parameters, BufferKind::parameters);
     tiers[tier].frozen_in = take(tiers[tier].frozen, BufferKind::parameters);
     tiers[tier].states_in = take(tiers[tier].states, BufferKind::optimizer_state);
+  }
+  if (keeps_more) {
+    SPILLWAY_ASSERT(parameters_rest_on_gpu(pieces), "what rests elsewhere is updated here");
+    Slice& whole = tiers[static_cast<std::size_t>(Tier::gpu)].parameters_in;
+    program.home(BufferKind::parameters, unit, kept.first, kept.elements,
+                 whole.part(0, kept.elements * parameter_bytes));
+    whole.offset += (updated.first - kept.first) * parameter_bytes;
   }
   const auto next = [](Slice& from, std::uint64_t bytes) {
     const Slice part = from.part(0, bytes);
@@ -231,11 +242,13 @@ void take_homes(Program& program, int unit, Pieces& pieces) {
     InTier& at = tiers[static_cast<std::size_t>(piece.parameters_at)];
     piece.parameters =
         next(is_apart(piece) ? at.frozen_in : at.parameters_in, piece.elements * parameter_bytes);
-    program.home(BufferKind::parameters, unit, piece.first, piece.elements, piece.parameters);
+    const std::uint64_t first = updated.first + piece.first;
+    if (!keeps_more)
+      program.home(BufferKind::parameters, unit, first, piece.elements, piece.parameters);
     if (piece.frozen) continue;
     piece.state = next(tiers[static_cast<std::size_t>(piece.state_at)].states_in,
                        piece.elements * state_bytes);
-    program.home(BufferKind::optimizer_state, unit, piece.first, piece.elements, piece.state);
+    program.home(BufferKind::optimizer_state, unit, first, piece.elements, piece.state);
   }
 }
 
@@ -265,11 +278,11 @@ void place_waiting(Program& program, int unit, Pieces& pieces, const Pieces* abo
 
 }  // namespace
 
-std::vector<Pieces> place_model_states(Program& program, const Plan& plan, const OrderOfWork& work,
-                                       Activations& activations) {
+std::vector<Pieces> place_model_states(Program& program, const Plan& plan, const Shards& shards,
+                                       const OrderOfWork& work, Activations& activations) {
   const Problem& problem = program.problem();
   const int layers = static_cast<int>(problem.model.layers);
-  const auto ranges = ranges_by_unit(problem, work);
+  const auto ranges = ranges_by_unit(problem, shards, work);
   // The layer above is over when a layer's backward begins, and updated after it: the last layer,
   // whose one visit is a backward, too, is not fetched before the layer below it.
   const int ahead = plan.parameters.gpu_ahead;
@@ -318,7 +331,7 @@ std::vector<Pieces> place_model_states(Program& program, const Plan& plan, const
     cut_delayed(pieces, mine.in_inputs + mine.in_parameters);
   }
   for (int unit = 0; unit < units; ++unit)
-    take_homes(program, unit, all[static_cast<std::size_t>(unit)]);
+    take_homes(program, shards, unit, all[static_cast<std::size_t>(unit)]);
   activations.take_resting_places();
   for (int unit = 0; unit < layers; ++unit) {
     const auto at = static_cast<std::size_t>(unit);

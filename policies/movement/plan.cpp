@@ -86,6 +86,20 @@ struct Mask {
   std::vector<std::string> samples(int) const { return {"00", "10", "ff"}; }
 };
 
+// GPUs of a node by nodes.
+struct Meshes {
+  using Value = Mesh;
+  std::string write(const Mesh& mesh) const { return mesh.size() > 0 ? to_string(mesh) : "open"; }
+  bool read(const std::string& text, Mesh& mesh) const {
+    if (text != "open") return parse_mesh(text, mesh);
+    mesh = {0, 0};
+    return true;
+  }
+  bool holds(const Mesh& mesh) const { return (mesh.inside > 0) == (mesh.across > 0); }
+  std::string describe() const { return "GPUs of a node x nodes, as in 8x4, or open"; }
+  std::vector<std::string> samples(int) const { return {"open"}; }
+};
+
 constexpr Elements any_elements{};
 constexpr Numbers<int> ahead = count(0, 1'000'000);
 
@@ -166,6 +180,18 @@ void for_fields(PlanType& plan, const Field& field) {
         "GPU buffers that layers take in turns for what they save; 0: one for each");
   field("saved.recomputes_output", plan.saved.recomputes_output, on_off(),
         "where nothing is saved, the whole layer runs again in backward");
+  field("shards.parameters", plan.shards.parameters, Meshes{},
+        "ranks with a shard each of parameters that rest on the GPU; open: whole on each");
+  field("shards.gradients", plan.shards.gradients, Meshes{},
+        "of gradients, reduced after every micro-batch; open: of whole layers, once complete");
+  field("shards.optimizer_state", plan.shards.optimizer_state, Meshes{},
+        "of optimizer state; open: all ranks");
+  field("shards.all_reduce", plan.shards.all_reduce, on_off(),
+        "complete gradients are added up on all ranks, not only where they are applied");
+  field("shards.reduce_overlaps", plan.shards.reduce_overlaps, on_off(),
+        "gradients are reduced while backward goes on");
+  field("shards.spread_overlaps", plan.shards.spread_overlaps, on_off(),
+        "updated parameters are spread while the next forward goes on");
   field("optimizer.gpu_stride", plan.optimizer.gpu_stride, ahead,
         "of state in host memory, one update in so many runs on the GPU; 0: none");
   field("optimizer.blocking", plan.optimizer.blocking, on_off(),

@@ -141,6 +141,23 @@ struct Plan {
     bool recomputes_output = true;  // where nothing is saved, recomputation re-runs the whole layer
   } saved;
 
+  // Several ranks. Meshes of ranks that have a shard each (shards.hpp); 0x0: left open. Each
+  // divides the next one, and that of optimizer state all ranks.
+  struct {
+    // Of parameters that rest on the GPU, which are gathered for their use. Open: whole on every
+    // rank. What rests elsewhere is in the shards of optimizer state.
+    Mesh parameters{0, 0};
+    // Of sums of gradients, which are reduced after every micro-batch. Open: sums of whole layers,
+    // which are reduced once they are complete.
+    Mesh gradients{0, 0};
+    Mesh optimizer_state{0, 0};  // open: all ranks
+    // A complete sum is added up on all ranks, not only where its part is updated.
+    bool all_reduce = false;
+    // Sums are reduced while backward goes on, and updated parameters spread while the next step's
+    // forward does; else the GPU waits for all of them.
+    bool reduce_overlaps = true, spread_overlaps = true;
+  } shards;
+
   struct {
     // Of state that rests in host memory, one update in so many runs on the GPU: 0 none.
     int gpu_stride = 0;

@@ -9,6 +9,7 @@
 #include "policies/movement/parameters.hpp"
 #include "policies/movement/pieces.hpp"
 #include "policies/movement/places.hpp"
+#include "policies/movement/shards.hpp"
 #include "policies/movement/state_slots.hpp"
 #include "policies/movement/timetable.hpp"
 
@@ -18,10 +19,10 @@ namespace {
 
 // Where a training's state rests, for a program that evaluates it.
 struct TrainedState {
-  TrainedState(Program& program, const Plan& plan, const OrderOfWork& work)
+  TrainedState(Program& program, const Plan& plan, const Shards& shards, const OrderOfWork& work)
       : times(program.problem(), plan, work),
         activations(program, plan, work, times),
-        units(place_model_states(program, plan, work, activations)) {}
+        units(place_model_states(program, plan, shards, work, activations)) {}
 
   Timetable times;
   Activations activations;
@@ -34,14 +35,17 @@ class Emission {
       : program_(program),
         plan_(plan),
         work_(work),
+        shards_(program.problem(), plan),
         times_(program.problem(), plan, work),
-        trained_(trained ? std::make_unique<const TrainedState>(program, plan, *trained) : nullptr),
+        trained_(trained ? std::make_unique<const TrainedState>(program, plan, shards_, *trained)
+                         : nullptr),
         activations_(program, plan, work, times_),
-        units_(trained_ ? trained_->units : place_model_states(program, plan, work, activations_)),
+        units_(trained_ ? trained_->units
+                        : place_model_states(program, plan, shards_, work, activations_)),
         slots_(take_state_slots(program, plan, work, times_, units_)),
-        gradients_(program, plan, work, times_, slots_, units_),
-        parameters_(program, plan, work, times_, gradients_, units_),
-        optimizer_(program, plan, work, times_, slots_, units_, gradients_, parameters_) {
+        gradients_(program, plan, shards_, work, times_, slots_, units_),
+        parameters_(program, plan, shards_, work, times_, gradients_, units_),
+        optimizer_(program, plan, shards_, work, times_, slots_, units_, gradients_, parameters_) {
     if (trained_) activations_.rest_as(trained_->activations);
   }
 
@@ -99,6 +103,8 @@ class Emission {
     activations_.leave(no_visit);
     at(step, Phase::optimizer);
     optimizer_.end_step(before(v), step);
+    if (shards_.any() && !plan_.shards.spread_overlaps)
+      program_.barrier({Lane::ranks_spread}, {Lane::gpu_compute});
   }
 
   void fetch(VisitId v) {
@@ -143,8 +149,9 @@ class Emission {
     at(visit.step, Phase::backward);
     const Slice sum = gradients_.head_accumulator(v);
     program_.head(visit.micro_batch, parameters_.of(head()), output, sum, visit.starts_sum);
+    const Slice reduced = gradients_.reduce_head(v);
     if (visit.completes_sum && head() != embedding() && sum.valid())
-      program_.gradient_complete(head(), sum);
+      program_.gradient_complete(head(), reduced);
   }
   void backward(VisitId v) {
     const Visit& visit = work_.visits[v];
@@ -155,11 +162,13 @@ class Emission {
     const Slice saved = activations_.saved(v);
     program_.backward(l, m, weights, activations_.input(v), saved,
                       saved.valid() ? activations_.saves(l) : saved_none, activations_.gradient(v),
-                      sum, visit.starts_sum, !saved.valid() && plan_.saved.recomputes_output);
-    if (visit.completes_sum) program_.gradient_complete(l, sum);
+                      sum, gradients_.starts(v), !saved.valid() && plan_.saved.recomputes_output);
+    const Slice reduced = gradients_.reduce(v);
+    if (visit.completes_sum) program_.gradient_complete(l, reduced);
     if (l > 0 || trained_in(units_[unit_index(embedding())]) == 0) return;
     const Slice embedding_sum = gradients_.embedding_accumulator(v);
     program_.embed_backward(m, activations_.gradient(v), embedding_sum, visit.starts_sum);
+    gradients_.reduce_embedding(v);
   }
   int embedding() const { return static_cast<int>(program_.problem().model.layers); }
   int head() const { return static_cast<int>(units_.size()) - 1; }
@@ -167,6 +176,7 @@ class Emission {
   Program& program_;
   const Plan& plan_;
   const OrderOfWork& work_;
+  Shards shards_;
   Timetable times_;
   std::unique_ptr<const TrainedState> trained_;  // null: of this program
   Activations activations_;

@@ -7,6 +7,7 @@
 
 #include "base/errors.hpp"
 #include "policies/model/scratch.hpp"
+#include "policies/movement/shards.hpp"
 
 namespace spillway {
 
@@ -25,12 +26,13 @@ Retained::Retained(const Problem& problem, const Plan& plan, const OrderOfWork& 
   };
   parameter_bytes_ = bytes(unit_elements(problem.model, 0), problem.parameter_bytes());
   gradient_bytes_ = bytes(trained_elements(problem.model, layers_ - 1), problem.gradient_bytes());
+  const Shards shards(problem, plan);
   for (int layer = 0; layer < layers_; ++layer) {
     saved_bytes_.push_back(saved_bytes(problem, plan.saved.saves.at(layer, layers_)));
     const auto is_on_gpu = [&](const ByLayer<Share>& rest) {
       return rest.at(layer, layers_).gpu > 0;
     };
-    parameters_rest_.push_back(is_on_gpu(plan.parameters.rest));
+    parameters_rest_.push_back(is_on_gpu(plan.parameters.rest) && !shards.gathers(layer));
     inputs_rest_.push_back(is_on_gpu(plan.checkpoints.rest));
     saved_rest_.push_back(is_on_gpu(plan.saved.rest.value_or(plan.checkpoints.rest)));
   }

@@ -6,6 +6,7 @@
 
 #include "policies/model/operators.hpp"
 #include "policies/model/scratch.hpp"
+#include "policies/movement/shards.hpp"
 #include "policies/movement/uses.hpp"
 
 namespace spillway {
@@ -69,13 +70,14 @@ Whole activations_on_ssd(const Problem& problem, const Plan& plan, const OrderOf
 }
 
 // Of the layers and, if `all`, of the units after them, counted in layers.
-Whole optimizer_state(const Problem& problem, bool all) {
+Whole optimizer_state(const Problem& problem, const Shards& shards, bool all) {
   const ModelSpec& model = problem.model;
   const auto in_layer = static_cast<double>(trained_elements(model, model.layers - 1));
   const auto outer = static_cast<double>(outer_trained_elements(model));
   const double states =
       static_cast<double>(model.layers - model.frozen_layers) + (all ? outer / in_layer : 0);
-  return {states * in_layer * static_cast<double>(problem.state_bytes()), states};
+  return {states * in_layer * static_cast<double>(problem.state_bytes()) / shards.state().size(),
+          states};
 }
 
 }  // namespace
@@ -86,12 +88,14 @@ PlanWithSpare with_spare(const Problem& problem, Plan plan, const OrderOfWork& w
   plan.spare_host_bytes = spare[1];
   const auto layer_count = static_cast<int>(problem.model.layers);
   const auto layers = static_cast<double>(layer_count);
-  const auto in_layer = static_cast<double>(unit_elements(problem.model, 0));
+  const Shards shards(problem, plan);
+  const double in_layer =
+      static_cast<double>(unit_elements(problem.model, 0)) / shards.state().size();
   double host = static_cast<double>(spare[1]);
   const auto lift_state = [&] {
     // Gradients that rest on the SSD pass through the memory that optimizer state is read into.
     if (plan.gradients.on_ssd) return;
-    const Whole state = optimizer_state(problem, !plan.optimizer_state.embedding);
+    const Whole state = optimizer_state(problem, shards, !plan.optimizer_state.embedding);
     lift(plan.optimizer_state.rest, layer_count, state, plan.retention.optimizer_state, host);
   };
   // What is written, too, goes first where most of the model is only read.

@@ -24,6 +24,7 @@ Step::Step(const Problem& problem, const Plan& plan, bool evaluates)
       layers_(static_cast<int>(problem.model.layers)),
       micro_batches_(static_cast<int>(problem.workload.micro_batches())),
       head_(static_cast<int>(head_unit(problem.model))),
+      shards_(problem, plan),
       up_(static_cast<std::size_t>(micro_batches_)),
       down_(static_cast<std::size_t>(micro_batches_)),
       done_(static_cast<std::size_t>(layers_)),
@@ -31,9 +32,7 @@ Step::Step(const Problem& problem, const Plan& plan, bool evaluates)
       gradients_(static_cast<std::size_t>(head_) + 1),
       cuts_(static_cast<std::size_t>(head_) + 1),
       first_backward_(static_cast<int>(first_backward_layer(problem.model))) {
-  const auto trained = [&](int unit) {
-    return static_cast<std::uint64_t>(trained_elements(problem.model, unit));
-  };
+  const auto trained = [&](int unit) { return shards_.updated(unit).elements; };
   layer_elements_ = trained(layers_ - 1);
   outer_elements_ = {trained(embedding()), trained(head_)};
   work_.evaluates = evaluates;
@@ -207,10 +206,11 @@ void Step::apply(int unit, std::uint64_t first, std::uint64_t count) {
       return;
     case UpdateGroup::tensors:
       for (const TensorRange& tensor : unit_tensors(problem_.model, unit)) {
-        const std::uint64_t from = std::max(first, tensor.first);
-        const std::uint64_t to = std::min(first + count, tensor.first + tensor.elements);
+        const std::uint64_t at = shards_.updated(unit).first;
+        const std::uint64_t from = std::max(at + first, tensor.first);
+        const std::uint64_t to = std::min(at + first + count, tensor.first + tensor.elements);
         if (from >= to) continue;
-        add_range({unit, from, to - from}, gradient.step);
+        add_range({unit, from - at, to - from}, gradient.step);
         if (group_elements_ >= plan_.optimizer.elements) close_group();
       }
       return;

@@ -14,6 +14,7 @@
 
 #include "policies/movement/element_set.hpp"
 #include "policies/movement/plan.hpp"
+#include "policies/movement/shards.hpp"
 #include "policies/schedule/task.hpp"
 #include "policies/workload/problem.hpp"
 
@@ -69,7 +70,8 @@ struct Visit {
 };
 using VisitId = std::uint32_t;
 
-// A contiguous range of a unit's elements that is part of an update.
+// A contiguous range of the elements of a unit that this rank updates (Shards::updated), counted
+// from the first of them, that is part of an update.
 struct UpdateRange {
   int unit = 0;
   std::uint64_t first = 0, elements = 0;
@@ -171,13 +173,14 @@ class Step {
   void add_range(const UpdateRange& range, int gradient_step);
   void close_group();
   void close_group_of(int layer);
-  std::uint64_t elements(int unit) const;  // that are trained
+  std::uint64_t elements(int unit) const;  // that are trained, on this rank
   [[noreturn]] void fail(const char* call, int layer, int micro_batch,
                          const std::string& why) const;
 
   const Problem& problem_;
   const Plan& plan_;
   int layers_, micro_batches_, head_;
+  Shards shards_;
   OrderOfWork work_;
   int step_ = 0;
   std::vector<int> up_, down_;       // by micro-batch: the next layer of forward, of backward

@@ -44,9 +44,9 @@ class Dependencies {
     }
     if (task.kind == TaskKind::barrier) {
       for (std::size_t lane = 0; lane < predecessors.size(); ++lane) {
-        if (task.waits_for.contains(static_cast<Lane>(lane)))
+        if (task.waits_for().contains(static_cast<Lane>(lane)))
           predecessors[lane] = last_on_lane_[lane];
-        if (task.holds.contains(static_cast<Lane>(lane))) pending_barrier_[lane] = id;
+        if (task.holds().contains(static_cast<Lane>(lane))) pending_barrier_[lane] = id;
       }
     } else if (TaskId& barrier = pending_barrier_[index_of(task.lane)]; barrier != none) {
       wait_for(predecessors, Lane::host_sync, barrier);
@@ -166,6 +166,7 @@ Schedule Program::finish(std::string policy, int steps, std::uint64_t tasks_of_t
   data->accesses = std::move(accesses_);
   data->buffers = std::move(buffers_);
   data->homes = std::move(homes_);
+  data->groups = std::move(groups_);
   return Schedule(std::move(data));
 }
 

@@ -364,7 +364,8 @@ void Program::gradient_complete(int unit, Slice gradient, Slice head_gradient) {
   const Tier where = tier(gradient);
   SPILLWAY_ASSERT(where != Tier::ssd);
   require_tier(gradient, where, "complete gradient");
-  SPILLWAY_ASSERT(gradient.bytes == trained_of(unit) * problem_.gradient_bytes());
+  SPILLWAY_ASSERT(problem_.workload.ranks > 1 ||
+                  gradient.bytes == trained_of(unit) * problem_.gradient_bytes());
   SPILLWAY_ASSERT(
       head_gradient.valid() == (problem_.model.tied && unit == embedding_unit(problem_.model)),
       "the embedding has two where the head is tied");
@@ -379,6 +380,13 @@ void Program::gradient_complete(int unit, Slice gradient, Slice head_gradient) {
               access(head_gradient, Role::head_gradient, Mode::read),
               access(norms.slots.part(index * norm_slot_bytes, norm_slot_bytes), Role::norms,
                      Mode::write)});
+  const bool all_known =
+      std::find(norms.known.begin(), norms.known.end(), false) == norms.known.end();
+  if (!updates_wait()) {
+    reduce_norms(norms.slots.part(index * norm_slot_bytes, norm_slot_bytes), unit);
+  } else if (all_known) {
+    reduce_norms(norms.slots, -1);
+  }
 }
 
 // What an update has to know: the norm of its own unit's gradient, or those of all.
@@ -394,11 +402,69 @@ Slice Program::norms_for(int unit, int update) const {
   return norms.slots;
 }
 
+Task Program::collective(TaskKind kind, Lane lane, const RankGroup& group, int layer,
+                         int micro_batch) {
+  SPILLWAY_ASSERT(group.size() > 1 && lanes_of_ranks.contains(lane));
+  auto known = std::find(groups_.begin(), groups_.end(), group);
+  if (known == groups_.end()) known = groups_.insert(groups_.end(), group);
+  constexpr std::ptrdiff_t most_groups = 256;
+  SPILLWAY_ASSERT(known - groups_.begin() < most_groups);
+  Task task;
+  task.kind = kind;
+  task.lane = lane;
+  task.group = static_cast<std::uint8_t>(known - groups_.begin());
+  task.layer = layer;
+  task.micro_batch = micro_batch;
+  return task;
+}
+
+TaskId Program::all_gather(Lane lane, const RankGroup& group, Slice part, Slice whole, int layer,
+                           int micro_batch) {
+  require_tier(part, Tier::gpu, "all_gather part");
+  require_tier(whole, Tier::gpu, "all_gather whole");
+  Task task = collective(TaskKind::all_gather, lane, group, layer, micro_batch);
+  task.bytes = whole.bytes;
+  return emit(task, {access(part, Role::source, Mode::read),
+                     access(whole, Role::destination, Mode::write)});
+}
+
+TaskId Program::reduce_scatter(Lane lane, const RankGroup& group, Slice whole, Slice part,
+                               bool adds, int layer, int micro_batch) {
+  require_tier(whole, Tier::gpu, "reduce_scatter whole");
+  require_tier(part, Tier::gpu, "reduce_scatter part");
+  Task task = collective(TaskKind::reduce_scatter, lane, group, layer, micro_batch);
+  task.bytes = whole.bytes;
+  task.first_micro_batch = !adds;
+  return emit(task, {access(whole, Role::source, Mode::read),
+                     access(part, Role::destination, adds ? Mode::read_write : Mode::write)});
+}
+
+TaskId Program::all_reduce(Lane lane, const RankGroup& group, Slice whole, int layer,
+                           int micro_batch) {
+  require_tier(whole, Tier::gpu, "all_reduce whole");
+  Task task = collective(TaskKind::all_reduce, lane, group, layer, micro_batch);
+  task.bytes = whole.bytes;
+  return emit(task, {access(whole, Role::destination, Mode::read_write)});
+}
+
+// Sums of squares of parts of gradients, over the ranks that have the other parts.
+void Program::reduce_norms(Slice slots, int unit) {
+  if (gradient_group_.size() == 1) return;
+  Task task = collective(TaskKind::norms_reduce, Lane::ranks_reduce, gradient_group_, unit, -1);
+  task.bytes = slots.bytes;
+  task.update = step_;
+  emit(task, {access(slots, Role::norms, Mode::read_write)});
+}
+
 TaskId Program::barrier(LaneSet waits_for, LaneSet holds) {
+  if (problem_.workload.ranks == 1) {
+    waits_for = waits_for.without(lanes_of_ranks);
+    holds = holds.without(lanes_of_ranks);
+  }
   Task task;
   task.kind = TaskKind::barrier;
-  task.waits_for = waits_for;
-  task.holds = holds;
+  task.available = waits_for.bits();
+  task.saves = holds.bits();
   task.lane = Lane::host_sync;
   return emit(task, {});
 }

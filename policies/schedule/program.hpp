@@ -120,6 +120,22 @@ class Program {
   // before the unit's own): an update then waits for the norm of the whole gradient.
   bool updates_wait() const { return problem_.workload.updates_wait(); }
 
+  // -- collectives, of every rank of a group; every slice in the gpu tier -------------------------
+  // This rank's part of a whole -> the parts of all, in order of the ranks; `part` may lie in
+  // `whole`, where it belongs.
+  TaskId all_gather(Lane lane, const RankGroup& group, Slice part, Slice whole, int layer,
+                    int micro_batch = -1);
+  // The sum of the group's wholes, of which this rank gets its part: in place of `part`, or added
+  // to it.
+  TaskId reduce_scatter(Lane lane, const RankGroup& group, Slice whole, Slice part, bool adds,
+                        int layer, int micro_batch = -1);
+  // The sum of the group's wholes, in place.
+  TaskId all_reduce(Lane lane, const RankGroup& group, Slice whole, int layer,
+                    int micro_batch = -1);
+  // The ranks among which a unit's gradient is shared out once it is complete, so that norms are
+  // summed over them. To be said before the first gradient is.
+  void share_gradients(const RankGroup& group) { gradient_group_ = group; }
+
   // What was emitted before on the lanes `waits_for` ends before anything emitted after on the
   // lanes `holds` starts; barriers keep their order among themselves, as on a host thread that
   // waits.
@@ -156,6 +172,8 @@ class Program {
     HostPoint what = HostPoint::visit;
   };
   TaskId emit(Task& task, std::initializer_list<Access> accesses);
+  Task collective(TaskKind kind, Lane lane, const RankGroup& group, int layer, int micro_batch);
+  void reduce_norms(Slice slots, int unit);
   [[noreturn]] void fail_too_long() const;
   [[noreturn]] void fail_too_large(Tier tier, std::uint64_t bytes, BufferKind kind) const;
   Task compute_task(TaskKind kind, int layer, int micro_batch) const;
@@ -172,6 +190,8 @@ class Program {
   std::vector<Access> accesses_;
   std::vector<BufferInfo> buffers_;
   std::vector<HomePart> homes_;
+  std::vector<RankGroup> groups_;
+  RankGroup gradient_group_;
   TierBytes kept_{}, spare_{};
   bool evaluates_ = false;
   std::vector<PlacedPoint> points_;

@@ -29,6 +29,7 @@ int Schedule::steps() const { return data_->steps; }
 std::span<const Task> Schedule::tasks() const { return data_->tasks; }
 std::span<const BufferInfo> Schedule::buffers() const { return data_->buffers; }
 std::span<const HomePart> Schedule::homes() const { return data_->homes; }
+std::span<const RankGroup> Schedule::groups() const { return data_->groups; }
 std::size_t Schedule::edge_count() const { return data_->graph->edge_count(); }
 std::span<const TaskId> Schedule::successors(TaskId task) const {
   return data_->graph->successors(task);
@@ -159,15 +160,19 @@ std::uint64_t Schedule::fingerprint() const {
   };
   for (TaskId id = 0; id < data_->tasks.size(); ++id) {
     const Task& t = data_->tasks[id];
-    add(t.kind, t.lane, t.phase, t.available, t.first_micro_batch, t.saves,
-        t.recomputes_output | t.loss_only << 1, t.pageable, t.pass_bytes, t.waits_for.bits(),
-        t.holds.bits(), t.step, t.layer, t.micro_batch, t.update, t.bytes,
+    const bool waits = t.kind == TaskKind::barrier;
+    add(t.kind, t.lane, t.phase, waits ? 0 : t.available, t.first_micro_batch, waits ? 0 : t.saves,
+        t.recomputes_output | t.loss_only << 1, t.pageable, t.pass_bytes, waits ? t.available : 0,
+        waits ? t.saves : 0, t.step, t.layer, t.micro_batch, t.update, t.bytes,
         std::bit_cast<std::uint64_t>(t.flops), t.params, t.first_element);
+    if (is_collective(t.kind)) add(t.group);
     for (const Access& a : accesses(t)) add(a.buffer, a.role, a.mode, a.offset, a.bytes);
     for (const TaskId s : successors(id)) add(s);
   }
   for (const BufferInfo& b : data_->buffers)
     add(b.kind, b.tier, b.persistent, b.bytes, b.offset, b.first_use, b.last_use);
+  for (const RankGroup& g : data_->groups)
+    add(g.mesh.inside, g.mesh.across, g.inside_stride, g.across_stride);
   for (const HomePart& h : data_->homes) {
     add(h.kind, h.unit, h.first_element, h.elements, h.where.buffer.id, h.where.offset);
   }
@@ -201,7 +206,8 @@ std::vector<TaskId> Schedule::critical_path(std::span<const std::int64_t> weight
 
 void Schedule::write_dot(std::ostream& out) const {
   static constexpr std::array<const char*, lane_count> colors = {
-      "#f0e442", "#56b4e9", "#0072b2", "#009e73", "#d55e00", "#cc79a7", "#dddddd"};
+      "#f0e442", "#56b4e9", "#0072b2", "#009e73", "#d55e00",
+      "#cc79a7", "#dddddd", "#a6761d", "#e6ab02", "#7570b3"};
   data_->graph->write_dot(
       out, [&](TaskId id) { return describe(id) + "\n" + to_string(data_->tasks[id].lane); },
       [&](TaskId id) {

@@ -16,6 +16,7 @@
 
 #include "policies/schedule/task.hpp"
 #include "policies/workload/problem.hpp"
+#include "policies/workload/ranks.hpp"
 
 namespace spillway {
 
@@ -72,7 +73,10 @@ class Schedule {
   Successors successors() const;
   std::span<const std::uint32_t> predecessor_counts() const;  // edges into each task
   std::size_t edge_count() const;
+  // What this rank has of the model states (Problem::ranks); all of them where there is one rank.
   std::span<const HomePart> homes() const;
+  // Of the collectives (Task::group), each group once.
+  std::span<const RankGroup> groups() const;
 
   const TierUse& use(Tier tier) const;
   bool fits() const;

@@ -21,6 +21,7 @@ struct Schedule::Data {
   std::vector<Access> accesses;
   std::vector<BufferInfo> buffers;
   std::vector<HomePart> homes;
+  std::vector<RankGroup> groups;
   std::vector<std::uint32_t> predecessor_counts;
   std::unique_ptr<DependencyGraph> graph;
   std::array<TierUse, tier_count> use;

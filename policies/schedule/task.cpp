@@ -32,6 +32,12 @@ const char* to_string(Lane lane) {
       return "cpu.optimizer";
     case Lane::host_sync:
       return "host.sync";
+    case Lane::ranks_gather:
+      return "ranks.gather";
+    case Lane::ranks_reduce:
+      return "ranks.reduce";
+    case Lane::ranks_spread:
+      return "ranks.spread";
   }
   SPILLWAY_ASSERT(false);
 }
@@ -62,6 +68,14 @@ const char* to_string(TaskKind kind) {
       return "barrier";
     case TaskKind::gradient_norm:
       return "gradient_norm";
+    case TaskKind::all_gather:
+      return "all_gather";
+    case TaskKind::reduce_scatter:
+      return "reduce_scatter";
+    case TaskKind::all_reduce:
+      return "all_reduce";
+    case TaskKind::norms_reduce:
+      return "norms_reduce";
   }
   SPILLWAY_ASSERT(false);
 }

@@ -18,41 +18,59 @@ enum class Lane : std::uint8_t {
   ssd_read,
   ssd_write,
   cpu_optimizer,
-  host_sync
+  host_sync,
+  // Collectives of ranks, a communicator each, so that those of one purpose do not wait for
+  // others'.
+  ranks_gather,  // parameters that rest in shards
+  ranks_reduce,  // gradients
+  ranks_spread   // updated parameters
 };
-inline constexpr int lane_count = 7;
+inline constexpr int lane_count = 10;
+// Lanes that come first, which one rank has by itself.
+inline constexpr int lane_count_of_one_rank = 7;
+constexpr int lane_count_of(std::int64_t ranks) {
+  return ranks > 1 ? lane_count : lane_count_of_one_rank;
+}
 
 class LaneSet {
  public:
   constexpr LaneSet() = default;
   constexpr LaneSet(std::initializer_list<Lane> lanes) {
-    for (const Lane lane : lanes) bits_ = static_cast<std::uint8_t>(bits_ | bit(lane));
+    for (const Lane lane : lanes) bits_ = static_cast<std::uint16_t>(bits_ | bit(lane));
   }
   static constexpr LaneSet all() {
     LaneSet set;
     set.bits_ = (1u << lane_count) - 1;
     return set;
   }
+  static constexpr LaneSet of_bits(std::uint16_t bits) {
+    LaneSet set;
+    set.bits_ = bits;
+    return set;
+  }
   constexpr LaneSet with(Lane lane) const {
     LaneSet set;
-    set.bits_ = static_cast<std::uint8_t>(bits_ | bit(lane));
+    set.bits_ = static_cast<std::uint16_t>(bits_ | bit(lane));
     return set;
   }
   constexpr LaneSet without(LaneSet others) const {
     LaneSet set;
-    set.bits_ = static_cast<std::uint8_t>(bits_ & ~others.bits_);
+    set.bits_ = static_cast<std::uint16_t>(bits_ & ~others.bits_);
     return set;
   }
   constexpr bool contains(Lane lane) const { return (bits_ & bit(lane)) != 0; }
-  constexpr std::uint8_t bits() const { return bits_; }
+  constexpr std::uint16_t bits() const { return bits_; }
   bool operator==(const LaneSet&) const = default;
 
  private:
-  static constexpr std::uint8_t bit(Lane lane) {
-    return static_cast<std::uint8_t>(1u << static_cast<unsigned>(lane));
+  static constexpr std::uint16_t bit(Lane lane) {
+    return static_cast<std::uint16_t>(1u << static_cast<unsigned>(lane));
   }
-  std::uint8_t bits_ = 0;
+  std::uint16_t bits_ = 0;
 };
+
+// The lanes that only several ranks have.
+inline constexpr LaneSet lanes_of_ranks{Lane::ranks_gather, Lane::ranks_reduce, Lane::ranks_spread};
 
 enum class TaskKind : std::uint8_t {
   embed_forward,  // parameters -> output (b, T, C)
@@ -69,10 +87,24 @@ enum class TaskKind : std::uint8_t {
   write,    // source -> destination between ssd and host
   barrier,  // no work: what came before it on some lanes ends before what comes after it on some
             // lanes starts
-  gradient_norm  // gradient [, head gradient] -> norms: the sum of squares of a unit's complete
-                 // gradient, on the lane of the tier where it lies
+  gradient_norm,  // gradient [, head gradient] -> norms: the sum of squares of a unit's complete
+                  // gradient, on the lane of the tier where it lies
+  // Collectives: every rank of a group (Task::group) runs the task, and they run together.
+  all_gather,      // source: this rank's part -> destination: the parts of all ranks of the group
+  reduce_scatter,  // source: a whole -> destination: this rank's part of the sum over the group;
+                   // added to what is there, unless first_micro_batch
+  all_reduce,      // destination in place: the sum over the group
+  norms_reduce     // norms in place: sums over the group of what each rank has of a unit
 };
-inline constexpr int task_kind_count = 12;
+inline constexpr int task_kind_count = 16;
+inline constexpr int task_kind_count_of_one_rank = 12;  // which come first
+constexpr int task_kind_count_of(std::int64_t ranks) {
+  return ranks > 1 ? task_kind_count : task_kind_count_of_one_rank;
+}
+inline constexpr bool is_collective(TaskKind kind) {
+  return kind == TaskKind::all_gather || kind == TaskKind::reduce_scatter ||
+         kind == TaskKind::all_reduce || kind == TaskKind::norms_reduce;
+}
 
 enum class Phase : std::uint8_t { forward, backward, optimizer, epilogue };
 inline constexpr int phase_count = 4;
@@ -162,12 +194,13 @@ struct Task {
       false;  // this task starts the gradient sum (overwrites the accumulator)
   bool recomputes_output : 1 =
       false;  // backward: recomputation runs the whole layer, as the papers' frameworks do
-  bool loss_only : 1 = false;   // head: the losses and no gradient
-  bool pageable : 1 = false;    // h2d, d2h: the host's side is not pinned; slower, same bytes
-  std::uint16_t available = 0;  // backward: SavedMask of what `saved` holds; the rest is recomputed
-  std::uint16_t saves = 0;      // forward: SavedMask of what it writes to `saved`
-  LaneSet waits_for;            // barrier: the lanes whose earlier tasks it waits for
-  LaneSet holds;                // barrier: the lanes whose later tasks wait for it
+  bool loss_only : 1 = false;  // head: the losses and no gradient
+  bool pageable : 1 = false;   // h2d, d2h: the host's side is not pinned; slower, same bytes
+  // backward: SavedMask of what `saved` holds, the rest is recomputed; barrier: waits_for()
+  std::uint16_t available = 0;
+  // forward: SavedMask of what it writes to `saved`; barrier: holds()
+  std::uint16_t saves = 0;
+  std::uint8_t group = 0;  // collectives: in Schedule::groups()
   std::uint8_t access_count = 0;
   std::uint8_t pass_bytes =
       0;  // optimizer on the CPU: DRAM bytes per element that passes over the
@@ -177,10 +210,15 @@ struct Task {
   std::int32_t layer = -1;  // unit: layer 0..L-1, embedding L, untied head L+1; -1 none
   std::int32_t micro_batch = -1;
   std::int32_t update = -1;         // optimizer, gradient_norm: the step whose gradient it is
-  std::uint64_t bytes = 0;          // moved, for copies and I/O; read, for gradient_norm
+  std::uint64_t bytes = 0;          // moved, for copies and I/O; read, for gradient_norm; of the
+                                    // whole, for collectives
   double flops = 0;                 // compute
   std::uint64_t params = 0;         // optimizer: elements updated
   std::uint64_t first_element = 0;  // optimizer: first element in the unit
+
+  // Of a barrier: the lanes whose earlier tasks it waits for, and whose later tasks wait for it.
+  LaneSet waits_for() const { return LaneSet::of_bits(available); }
+  LaneSet holds() const { return LaneSet::of_bits(saves); }
 };
 static_assert(sizeof(Task) == 64, "a schedule has millions");
 

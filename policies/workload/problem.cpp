@@ -89,6 +89,11 @@ void check_gradient_width(const Workload& workload) {
 
 }  // namespace
 
+Ranks Problem::ranks() const {
+  const std::int64_t inside = std::min(workload.ranks, machine.cluster.gpus);
+  return {static_cast<int>(inside), static_cast<int>(workload.ranks / inside)};
+}
+
 std::uint64_t Problem::gradient_bytes() const {
   switch (workload.gradient) {
     case GradientWidth::bits16:
@@ -126,6 +131,35 @@ void Problem::validate() const {
   require_count("batch", workload.batch);
   require_count("micro-batch", workload.micro_batch);
   require_count("sequence", workload.sequence);
+  require_count("ranks", workload.ranks);
+  if (workload.batch % workload.ranks != 0) {
+    throw InputError(
+        fmt::format("{} ranks do not share a batch of {} alike", workload.ranks, workload.batch),
+        "use " + nearest_parts("ranks", workload.batch, workload.ranks) +
+            ", or a batch that is a multiple of the ranks");
+  }
+  if (workload.ranks > 1 && workload.rank_batch() % workload.micro_batch != 0) {
+    throw InputError(
+        fmt::format("micro-batch {} does not divide the {} sequences of a rank: {} ranks share a "
+                    "batch of {}",
+                    workload.micro_batch, workload.rank_batch(), workload.ranks, workload.batch),
+        "use " + nearest_parts("micro_batch", workload.rank_batch(), workload.micro_batch));
+  }
+  const std::int64_t gpus = machine.cluster.gpus;
+  if (workload.ranks > gpus * machine.cluster.nodes ||
+      (workload.ranks > gpus && workload.ranks % gpus != 0)) {
+    throw InputError(fmt::format("{} ranks do not go on {} node{} of {} GPU{}", workload.ranks,
+                                 machine.cluster.nodes, machine.cluster.nodes == 1 ? "" : "s", gpus,
+                                 gpus == 1 ? "" : "s"),
+                     "a rank is a GPU: fewer ranks, whole nodes of them, or a machine with more (" +
+                         Setting{"cluster.gpus", std::to_string(workload.ranks)} + " or " +
+                         Setting{"cluster.nodes", "..."} + ")");
+  }
+  if (workload.ranks > 1 && model.has_frozen()) {
+    throw InputError(fmt::format("{} ranks train all of a model: part of {} is frozen",
+                                 workload.ranks, model.name),
+                     "use one rank for adapters and for the last layers alone");
+  }
   if (workload.batch % workload.micro_batch != 0) {
     throw InputError(fmt::format("micro-batch {} does not divide batch {}", workload.micro_batch,
                                  workload.batch),

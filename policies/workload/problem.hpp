@@ -12,6 +12,7 @@
 #include "policies/workload/gradient_clip.hpp"
 #include "policies/workload/moments.hpp"
 #include "policies/workload/precision.hpp"
+#include "policies/workload/ranks.hpp"
 
 namespace spillway {
 
@@ -33,8 +34,12 @@ struct Workload {
   // Kernel batch: sequences of a micro-batch that the kernels of a compute task work on at once;
   // the task's scratch holds this many. Divides micro_batch.
   std::int64_t sequences_at_once = 1;
+  // Ranks that train together, each on so many sequences of the batch; divides batch / micro_batch.
+  std::int64_t ranks = 1;
 
-  std::int64_t micro_batches() const { return batch / micro_batch; }
+  std::int64_t rank_batch() const { return batch / ranks; }
+  // Of a rank.
+  std::int64_t micro_batches() const { return batch / micro_batch / ranks; }
   std::int64_t tokens_per_step() const { return batch * sequence; }
   // Whether the norm of each unit's gradient is taken before it is applied.
   bool needs_norms() const {
@@ -50,8 +55,9 @@ struct Workload {
 
 struct Problem {
   ModelSpec model;
-  Machine machine;
+  Machine machine;  // what one rank has of it
   Workload workload;
+  int rank = 0;  // whose schedule is asked for; of ranks() of them
   // Values set by hand in place of those in the model's and the machine's files, KEY=VALUE; they
   // are shown beside every result.
   std::vector<std::string> overrides = {};
@@ -70,6 +76,9 @@ struct Problem {
 
   // The backend that schedules are planned for.
   Backend backend() const { return trains_on.value_or(machine.backend()); }
+
+  // The ranks by node: Workload::ranks of them, on as many GPUs of a node as machine.cluster has.
+  Ranks ranks() const;
 
   // Bytes per element.
   std::uint64_t parameter_bytes() const { return workload.precision == Precision::bf16 ? 2 : 4; }

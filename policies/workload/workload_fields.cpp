@@ -101,6 +101,13 @@ std::vector<WorkloadField> all_fields() {
        "what a gradient with NaN or Inf does: training ends, or the step's update is left out",
        [](const W& w) { return std::string(to_string(w.on_nonfinite)); },
        [](W& w, Text text) { w.on_nonfinite = parse_on_nonfinite(text); }},
+      {"ranks", "", "1", "GPUs that train together, each on its share of the batch",
+       [](const W& w) { return std::to_string(w.ranks); },
+       [](W& w, Text text) {
+         w.ranks =
+             count_of("ranks", text, "as many as there are GPUs, e.g. " + Setting{"ranks", "4"});
+       },
+       false},
   };
 }
 
@@ -135,13 +142,20 @@ Workload read_workload(const WorkloadTexts& given, const ModelSpec& model, Preci
     else if (!field.usual.empty())
       field.read(workload, field.usual);
   }
-  if (!given.contains("micro_batch")) workload.micro_batch = workload.batch;
+  if (!given.contains("micro_batch"))
+    workload.micro_batch = std::max<std::int64_t>(1, workload.rank_batch());
   return workload;
+}
+
+bool is_written(const WorkloadField& field, const Workload& workload) {
+  return field.is_written_always || field.write(workload) != field.usual;
 }
 
 WorkloadTexts workload_texts(const Workload& workload) {
   WorkloadTexts texts;
-  for (const WorkloadField& field : workload_fields()) texts[field.key] = field.write(workload);
+  for (const WorkloadField& field : workload_fields()) {
+    if (is_written(field, workload)) texts[field.key] = field.write(workload);
+  }
   return texts;
 }
 

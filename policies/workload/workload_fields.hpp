@@ -20,6 +20,8 @@ struct WorkloadField {
   std::string (*write)(const Workload&);
   // The inverse. Throws InputError that names the setting.
   void (*read)(Workload&, const std::string& text);
+  // Else only where it is not `usual`: files from before there was the field stay valid.
+  bool is_written_always = true;
 
   bool is_count() const { return values.empty(); }
 };
@@ -36,7 +38,10 @@ using WorkloadTexts = std::map<std::string, std::string>;  // by key; of the fie
 // take; Problem::validate() checks whether the fields go together.
 Workload read_workload(const WorkloadTexts& given, const ModelSpec& model, Precision usual);
 
-// All fields.
+// Whether a field of this workload is written: to traces, records and JSON.
+bool is_written(const WorkloadField& field, const Workload& workload);
+
+// All fields that are written.
 WorkloadTexts workload_texts(const Workload& workload);
 
 const char* to_string(Precision precision);  // "bf16", "fp32"

@@ -1,0 +1,113 @@
+#include "policies/movement/shards.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/errors.hpp"
+#include "policies/model/units.hpp"
+
+namespace spillway {
+
+namespace {
+
+// A mesh that a plan leaves open is the one given.
+Mesh or_else(const Mesh& mesh, const Mesh& usual) { return mesh.size() > 0 ? mesh : usual; }
+
+bool divides(const Mesh& inner, const Mesh& outer) {
+  return outer.inside % inner.inside == 0 && outer.across % inner.across == 0;
+}
+
+void require_mesh(const char* name, const Mesh& mesh, const char* of, const Mesh& around) {
+  if (!divides(mesh, around)) {
+    throw InputError(fmt::format("shards of {} among {} do not divide {} among {}", name,
+                                 to_string(mesh), of, to_string(around)),
+                     "a mesh is GPUs of a node x nodes, each a divisor of the one around it: "
+                     "parameters, gradients, optimizer state, ranks");
+  }
+  // AMSP, equation 7.
+  if (mesh.across > 1 && mesh.inside != around.inside) {
+    throw InputError(
+        fmt::format("shards of {} among {} span nodes without filling one", name, to_string(mesh)),
+        fmt::format("use {}x{}, or fewer nodes", around.inside, mesh.across));
+  }
+}
+
+}  // namespace
+
+ElementRange shard_of(const ElementRange& whole, int parts, int place) {
+  const auto grid = static_cast<std::uint64_t>(element_alignment);
+  SPILLWAY_ASSERT(whole.elements % grid == 0 && place < parts);
+  const std::uint64_t cells = whole.elements / grid, count = static_cast<std::uint64_t>(parts),
+                      at = static_cast<std::uint64_t>(place);
+  const std::uint64_t even = cells / count, more = cells % count;
+  return {whole.first + (even * at + std::min(at, more)) * grid,
+          (even + (at < more ? 1 : 0)) * grid};
+}
+
+void fetch_by_layer(const Problem& problem, Plan& plan) {
+  if (problem.workload.ranks == 1 || !plan.parameters.by_tensor) return;
+  plan.parameters.by_tensor = false;
+  plan.parameters.host_ahead = std::max(plan.parameters.host_ahead, 1);
+  plan.parameters.gpu_ahead = std::max(plan.parameters.gpu_ahead, 1);
+}
+
+Shards::Shards(const Problem& problem, const Plan& plan)
+    : problem_(problem),
+      plan_(plan),
+      layers_(static_cast<int>(problem.model.layers)),
+      ranks_(problem.ranks()),
+      gradients_(or_else(plan.shards.gradients, {})),
+      state_(or_else(plan.shards.optimizer_state, problem.ranks())) {
+  if (!any()) {
+    state_ = {};
+    gradients_ = {};
+    return;
+  }
+  require_mesh("optimizer state", state_, "the ranks", ranks_);
+  require_mesh("gradients", gradients_, "those of optimizer state", state_);
+  for (int unit = 0; unit < static_cast<int>(unit_count(problem.model)); ++unit) {
+    require_mesh("parameters", parameters(unit), "those of optimizer state", state_);
+    if (reduces_each(unit))
+      require_mesh("parameters", parameters(unit), "those of gradients", gradients_);
+    const auto cells = static_cast<std::int64_t>(whole(unit)) / element_alignment;
+    if (cells < state_.size())
+      throw InputError(
+          fmt::format("{} ranks are too many for the {} parameters of a unit of model "
+                      "{}: a shard is {} at the least",
+                      state_.size(), whole(unit), problem.model.name, element_alignment),
+          "use fewer ranks, or a larger model");
+  }
+}
+
+std::uint64_t Shards::whole(int unit) const {
+  return static_cast<std::uint64_t>(trained_elements(problem_.model, unit));
+}
+
+// What rests on the GPU is cut as the plan says; what does not is this rank's to fetch, and cut as
+// optimizer state.
+Mesh Shards::parameters(int unit) const {
+  if (!any() || !is_layer(unit)) return {};
+  const bool on_gpu = plan_.parameters.rest.at(unit, layers_).gpu > 0;
+  return on_gpu ? or_else(plan_.shards.parameters, {}) : state_;
+}
+
+// The shard of `whole`, which ranks of the mesh `inner` have, among those of `outer` around it.
+ElementRange Shards::cut(const ElementRange& whole, const Mesh& outer, const Mesh& inner) const {
+  const RankGroup among = replica_group(outer, inner);
+  return shard_of(whole, among.size(), place_in(among, ranks_, problem_.rank));
+}
+
+ElementRange Shards::kept(int unit) const { return cut({0, whole(unit)}, parameters(unit), {}); }
+
+ElementRange Shards::summed(int unit) const {
+  return reduces_each(unit) ? cut(kept(unit), gradients_, parameters(unit))
+                            : ElementRange{0, whole(unit)};
+}
+
+ElementRange Shards::updated(int unit) const {
+  return reduces_each(unit) ? cut(summed(unit), state_, gradients_)
+                            : cut(kept(unit), state_, parameters(unit));
+}
+
+}  // namespace spillway

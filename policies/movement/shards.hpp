@@ -1,0 +1,77 @@
+// Shards: which elements of a unit one of several ranks keeps, updates and sums.
+//
+// What of the model states is cut into shards, and among which ranks, is a plan's choice
+// (Plan::shards); all that ZeRO, FSDP, MiCS and AMSP (arXiv 2311.00257) differ in. A unit's
+// elements are cut on the element grid, as evenly as that allows, the first shards being the larger
+// ones. The embedding and a head of its own are kept whole on every rank, as are their gradients'
+// sums; their optimizer state is cut as that of layers.
+#pragma once
+
+#include <cstdint>
+
+#include "policies/movement/plan.hpp"
+#include "policies/workload/problem.hpp"
+
+namespace spillway {
+
+// Elements of a unit.
+struct ElementRange {
+  std::uint64_t first = 0, elements = 0;
+  std::uint64_t end() const { return first + elements; }
+};
+
+// The shard at `place` of `parts` of a range.
+ElementRange shard_of(const ElementRange& whole, int parts, int place);
+
+// Several ranks fetch parameters by layer: a shard of a layer holds parts of its tensors.
+void fetch_by_layer(const Problem& problem, Plan& plan);
+
+class Shards {
+ public:
+  // Throws InputError where the plan's meshes do not go with the ranks, or a unit is too small.
+  Shards(const Problem& problem, const Plan& plan);
+
+  bool any() const { return ranks_.size() > 1; }
+  // Elements of the unit that are trained, in all.
+  std::uint64_t whole(int unit) const;
+  // Whose parameters this rank keeps between uses; the whole unit, or a shard that is gathered.
+  ElementRange kept(int unit) const;
+  // That this rank updates; part of what it keeps.
+  ElementRange updated(int unit) const;
+  // Whose gradient this rank sums over micro-batches; holds what it updates.
+  ElementRange summed(int unit) const;
+
+  // Whether the parameters of a unit are gathered for their use.
+  bool gathers(int unit) const { return is_layer(unit) && parameters(unit).size() > 1; }
+  // Whether the gradient of a unit is reduced after every micro-batch, into a sum of a shard.
+  bool reduces_each(int unit) const { return is_layer(unit) && gradients_.size() > 1; }
+  // Whether updated parameters have to be spread to others that keep them.
+  bool spreads(int unit) const { return state_ != parameters(unit); }
+
+  RankGroup gather_group(int unit) const { return shard_group(parameters(unit)); }
+  RankGroup reduce_group() const { return shard_group(gradients_); }
+  // Those that a complete sum is still to be added up over: all ranks, or those that sum the same
+  // shard.
+  RankGroup sync_group(int unit) const { return replica_group(ranks_, summed_mesh(unit)); }
+  // Among them those that share out what is updated.
+  RankGroup scatter_group(int unit) const { return replica_group(state_, summed_mesh(unit)); }
+  // And those that then hold the same part.
+  RankGroup copies_group() const { return replica_group(ranks_, state_); }
+  RankGroup spread_group(int unit) const { return replica_group(state_, parameters(unit)); }
+  const Mesh& state() const { return state_; }
+
+ private:
+  bool is_layer(int unit) const { return unit < layers_; }
+  // Of a unit's resting parameters.
+  Mesh parameters(int unit) const;
+  Mesh summed_mesh(int unit) const { return is_layer(unit) ? gradients_ : Mesh{}; }
+  ElementRange cut(const ElementRange& whole, const Mesh& outer, const Mesh& inner) const;
+
+  const Problem& problem_;
+  const Plan& plan_;
+  int layers_;
+  Ranks ranks_;
+  Mesh gradients_, state_;
+};
+
+}  // namespace spillway
