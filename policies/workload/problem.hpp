@@ -57,7 +57,6 @@ struct Problem {
   ModelSpec model;
   Machine machine;  // what one rank has of it
   Workload workload;
-  int rank = 0;  // whose schedule is asked for; of ranks() of them
   // Values set by hand in place of those in the model's and the machine's files, KEY=VALUE; they
   // are shown beside every result.
   std::vector<std::string> overrides = {};
@@ -73,6 +72,7 @@ struct Problem {
   bool frozen_in_place = false;
   // Bytes of host memory for the model that writes samples while it trains.
   std::uint64_t sample_memory = 0;
+  int rank = 0;  // whose schedule is asked for; of ranks() of them
 
   // The backend that schedules are planned for.
   Backend backend() const { return trains_on.value_or(machine.backend()); }
