@@ -101,7 +101,7 @@ Slice Gradients::reduce(VisitId v) {
   if (shards_.reduces_each(visit.layer)) {
     if (!gradient.gpu.valid())
       gradient.gpu = buffer(Tier::gpu, visit.layer, in_sum(visit.layer), BufferKind::gradient);
-    program_.reduce_scatter(Lane::ranks_reduce, shards_.reduce_group(), fresh_, gradient.gpu,
+    program_.reduce_scatter(Lane::ranks_reduce, shards_.reduce_group(visit.layer), fresh_, gradient.gpu,
                             !visit.starts_sum, visit.layer, visit.micro_batch);
   }
   if (visit.completes_sum) {
