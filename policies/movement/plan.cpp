@@ -182,12 +182,16 @@ void for_fields(PlanType& plan, const Field& field) {
         "where nothing is saved, the whole layer runs again in backward");
   field("shards.parameters", plan.shards.parameters, Meshes{},
         "ranks with a shard each of parameters that rest on the GPU; open: whole on each");
+  field("shards.second_parameters", plan.shards.second_parameters, Meshes{},
+        "of parameters from forward to backward, a second time; open: none");
   field("shards.gradients", plan.shards.gradients, Meshes{},
         "of gradients, reduced after every micro-batch; open: of whole layers, once complete");
   field("shards.optimizer_state", plan.shards.optimizer_state, Meshes{},
         "of optimizer state; open: all ranks");
   field("shards.all_reduce", plan.shards.all_reduce, on_off(),
         "complete gradients are added up on all ranks, not only where they are applied");
+  field("shards.gather_overlaps", plan.shards.gather_overlaps, on_off(),
+        "parameters are gathered while layers before compute");
   field("shards.reduce_overlaps", plan.shards.reduce_overlaps, on_off(),
         "gradients are reduced while backward goes on");
   field("shards.spread_overlaps", plan.shards.spread_overlaps, on_off(),
