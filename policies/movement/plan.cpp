@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "base/errors.hpp"
+#include "policies/movement/meshes.hpp"
 
 namespace spillway {
 
@@ -84,20 +85,6 @@ struct Mask {
     return "a mask of tensors, in hexadecimal: 00 to ff, with qk_norm to 1ff";
   }
   std::vector<std::string> samples(int) const { return {"00", "10", "ff"}; }
-};
-
-// GPUs of a node by nodes.
-struct Meshes {
-  using Value = Mesh;
-  std::string write(const Mesh& mesh) const { return mesh.size() > 0 ? to_string(mesh) : "open"; }
-  bool read(const std::string& text, Mesh& mesh) const {
-    if (text != "open") return parse_mesh(text, mesh);
-    mesh = {0, 0};
-    return true;
-  }
-  bool holds(const Mesh& mesh) const { return (mesh.inside > 0) == (mesh.across > 0); }
-  std::string describe() const { return "GPUs of a node x nodes, as in 8x4, or open"; }
-  std::vector<std::string> samples(int) const { return {"open"}; }
 };
 
 constexpr Elements any_elements{};
