@@ -119,6 +119,7 @@ class Gradients {
   Slice buffer(Tier tier, int unit, std::uint64_t count, BufferKind kind);
   void begin(int unit, int step);
   Slice add_up(int unit, Slice sum, BufferKind kind);
+  void reduce_each(const Visit& visit, Slice sum);
   void take_host_memory(int unit, std::uint64_t leaving);
   void copy_out(int unit, std::uint64_t from, std::uint64_t to, Slice gpu,
                 Slice HostGradient::*where);

@@ -456,7 +456,7 @@ void Program::reduce_norms(Slice slots, int unit) {
   emit(task, {access(slots, Role::norms, Mode::read_write)});
 }
 
-TaskId Program::barrier(LaneSet waits_for, LaneSet holds) {
+TaskId Program::barrier(LaneSet waits_for, LaneSet holds, std::int64_t host_ns) {
   if (problem_.workload.ranks == 1) {
     waits_for = waits_for.without(lanes_of_ranks);
     holds = holds.without(lanes_of_ranks);
@@ -466,6 +466,7 @@ TaskId Program::barrier(LaneSet waits_for, LaneSet holds) {
   task.available = waits_for.bits();
   task.saves = holds.bits();
   task.lane = Lane::host_sync;
+  task.params = static_cast<std::uint64_t>(host_ns);
   return emit(task, {});
 }
 

@@ -139,7 +139,9 @@ class Program {
   // What was emitted before on the lanes `waits_for` ends before anything emitted after on the
   // lanes `holds` starts; barriers keep their order among themselves, as on a host thread that
   // waits.
-  TaskId barrier(LaneSet waits_for = LaneSet::all(), LaneSet holds = LaneSet::all());
+  // The host thread works for `host_ns` in between.
+  TaskId barrier(LaneSet waits_for = LaneSet::all(), LaneSet holds = LaneSet::all(),
+                 std::int64_t host_ns = 0);
 
   // Bytes by tier that hold something only because memory was left over (TierUse::kept_bytes).
   void set_kept(const TierBytes& kept) { kept_ = kept; }
