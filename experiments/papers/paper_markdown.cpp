@@ -140,6 +140,12 @@ void add_closed_form(const std::vector<PaperReport>& reports, std::string& out) 
     }
   }
   row("**all**", all);
+  out += "\nBy system:\n\n";
+  for (const PaperReport& report : reports) {
+    const std::string nearer = nearer_text(report.result);
+    if (!nearer.empty())
+      fmt::format_to(std::back_inserter(out), "* {}: {}.\n", report.result.paper.name, nearer);
+  }
   out += "\n";
 }
 
@@ -202,7 +208,8 @@ void add_constants(const PaperResult& result, std::string& out) {
   }
 }
 
-void add_experiment(const PaperExperiment& e, const ExperimentResult& result, std::string& out) {
+void add_experiment(const Paper& paper, const PaperExperiment& e, const ExperimentResult& result,
+                    std::string& out) {
   const auto to = std::back_inserter(out);
   fmt::format_to(to, "\n### {}\n\n", experiment_heading(e));
   if (!e.apart.empty()) fmt::format_to(to, "Apart: {}.\n\n", e.apart);
@@ -221,7 +228,7 @@ void add_experiment(const PaperExperiment& e, const ExperimentResult& result, st
       if (!point.published.given) continue;
       fmt::format_to(to, "| {} | {} | {} | {} | {} | {} | {} | {} |\n", system.name, point.at,
                      published_text(point.published), simulated_text(point), verdict_text(point),
-                     closed_form_text(point), margin_words(point.margin), role_text(point));
+                     closed_form_text(point), margin_words(paper, point), role_text(point));
     }
   }
   if (result.ordering.pairs > 0) out += "\n" + order_text(result.ordering) + ".\n";
@@ -254,8 +261,10 @@ std::string accuracy_markdown(const std::vector<PaperReport>& reports, const std
                    result.paper.title, result.paper.citation, result.paper.machine,
                    result.paper.constants);
     add_constants(result, out);
+    if (!result.experiments.empty())
+      fmt::format_to(to, "\n{}.\n", verdicts_text(result));
     for (std::size_t i = 0; i < result.experiments.size(); ++i)
-      add_experiment(result.paper.experiments[i], result.experiments[i], out);
+      add_experiment(result.paper, result.paper.experiments[i], result.experiments[i], out);
     for (std::size_t i = 0; i < result.ratios.size(); ++i)
       add_ratio(result.paper.ratios[i], result.ratios[i], out);
     if (!result.paper.notes.empty()) out += "\n";

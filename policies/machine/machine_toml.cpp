@@ -33,6 +33,7 @@ std::vector<Field> fields_of(Machine& machine) {
           text_field("description", machine.description, "the workstation under the desk"),
           flag_field("gpu.is_cpu", gpu.is_cpu),
           bytes_field("gpu.memory", gpu.memory),
+          bytes_field("gpu.context", gpu.context),
           flops_field("gpu.flops", gpu.flops),
           bandwidth_field("gpu.memory_bandwidth", gpu.memory_bandwidth),
           params_per_second_field("gpu.adam_rate", gpu.adam_params_per_second),
@@ -139,7 +140,7 @@ bool is_left_out(const Field& field) {
   static const std::vector<std::string> keys = {
       "ssd.mixed_gain",      "ssd.cache",           "ssd.cache_write",     "ssd.cache_recovery",
       "host.reserved_share", "gpu.multiprocessors", "gpu.attention_flops", "gpu.clock",
-      "host.core_bandwidth", "host.io_bandwidth"};
+      "host.core_bandwidth", "host.io_bandwidth",   "gpu.context"};
   const bool of_cluster = field.key.rfind("cluster.", 0) == 0;
   if (!of_cluster && std::find(keys.begin(), keys.end(), field.key) == keys.end()) return false;
   Machine usual;
@@ -337,6 +338,10 @@ Machine read_machine(toml::table document, const std::string& origin,
         {"host.reserved", "it leaves nothing of host.memory", "give less than host.memory"});
   }
   machine.host.memory -= machine.host.reserved;
+  if (machine.gpu.context > 0 && machine.gpu.context >= machine.gpu.memory) {
+    reader.fail({"gpu.context", "it leaves nothing of gpu.memory", "give less than gpu.memory"});
+  }
+  machine.gpu.memory -= machine.gpu.context;
   return machine;
 }
 
@@ -439,6 +444,7 @@ void check_machine_setting(const std::string& key, const std::string& value) {
 std::string machine_to_toml(const Machine& machine) {
   Machine copy = machine;  // fields bind to variables that `set` could change
   copy.host.memory += copy.host.reserved + copy.host.beside;
+  copy.gpu.memory += copy.gpu.context;
   if (copy.host.reserved_share > 0) copy.host.reserved = 0;  // follows from the share
   Sources other = machine.sources;
   std::string text, section;
