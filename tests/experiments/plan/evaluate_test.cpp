@@ -2,6 +2,8 @@
 
 #include <catch2/catch.hpp>
 
+#include "experiments/plan/problem_request.hpp"
+
 namespace spillway {
 namespace {
 
@@ -94,6 +96,18 @@ TEST_CASE("machine files measured on a GPU are evaluated as GPUs train") {
   CHECK(at_once() == 12);
   problem.machine.gpu.is_cpu = true;
   CHECK(at_once() == 1);
+}
+
+TEST_CASE("a limit of host memory is what policies may use, also of a machine with a reserve") {
+  for (const char* machine : {"rtx4090-12ssd", "rtx4090-2ssd"}) {  // a share; a size
+    ProblemRequest request;
+    request.model = "gpt-13b";
+    request.machine = machine;
+    request.host_memory = "100GB";
+    const Machine limited = request.problem().machine;
+    CHECK(limited.host.memory == 100'000'000'000);
+    CHECK(parse_machine(machine_to_toml(limited), "kept").host.memory == limited.host.memory);
+  }
 }
 
 }  // namespace
