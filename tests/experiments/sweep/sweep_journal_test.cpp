@@ -111,11 +111,11 @@ TEST_CASE("two writers of one journal are refused") {
 }
 
 TEST_CASE("on a file system without locks every writer has a journal of its own") {
-  for (const unsigned error_number : {ENOSYS, EOPNOTSUPP, ENOLCK}) {
+  for (const int error_number : {ENOSYS, EOPNOTSUPP, ENOLCK}) {
     const test::TemporaryFolder folder;
     bool refused = false;
     std::thread([&] {
-      refused = test::refuse_call(SYS_flock, error_number);
+      refused = test::refuse_call(SYS_flock, static_cast<unsigned>(error_number));
       if (!refused) return;
       SweepJournal first(folder.path(), "all"), second(folder.path(), "all");
       first.append(one, R"({"a":1})");
