@@ -41,6 +41,7 @@ std::vector<Field> fields_of(Machine& machine) {
           number_field("gpu.cores", gpu.cores),
           count_field("gpu.multiprocessors", gpu.multiprocessors),
           flops_field("gpu.attention_flops", gpu.attention_flops),
+          number_field("gpu.product_gain", gpu.product_gain),
           number_field("gpu.clock", gpu.clock),
           choice_field("gpu.gelu_backward", gpu.gelu_backward,
                        {{"kernel", std::string("kernel")},
@@ -140,7 +141,7 @@ bool is_left_out(const Field& field) {
   static const std::vector<std::string> keys = {
       "ssd.mixed_gain",      "ssd.cache",           "ssd.cache_write",     "ssd.cache_recovery",
       "host.reserved_share", "gpu.multiprocessors", "gpu.attention_flops", "gpu.clock",
-      "host.core_bandwidth", "host.io_bandwidth",   "gpu.context"};
+      "host.core_bandwidth", "host.io_bandwidth",   "gpu.context",         "gpu.product_gain"};
   const bool of_cluster = field.key.rfind("cluster.", 0) == 0;
   if (!of_cluster && std::find(keys.begin(), keys.end(), field.key) == keys.end()) return false;
   Machine usual;
@@ -223,7 +224,10 @@ void apply_overrides(const std::vector<std::string>& overrides, const std::strin
     if (is_count(assignment)) continue;
     reader.override_with(assignment, "", source);
     // A gain for every mix, whatever was measured of some.
-    if (assignment.rfind("ssd.mixed_gain=", 0) == 0) ssd.by_read_share.clear();
+    if (assignment.rfind("ssd.mixed_gain=", 0) == 0) {
+      ssd.by_read_share.clear();
+      ssd.read_share_by_depth.clear();
+    }
     // What is set aside of host memory is given in one way: the last one counts.
     if (assignment.rfind("host.reserved=", 0) == 0) machine.host.reserved_share = 0;
     if (assignment.rfind("host.reserved_share=", 0) == 0) machine.host.reserved = 0;
