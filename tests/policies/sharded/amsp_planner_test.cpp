@@ -156,7 +156,7 @@ TEST_CASE("LLaMA-7B on four nodes: Table IV's meshes for some reserves, others f
 
 TEST_CASE("Policy amsp takes the planner's first that fits, and what is given stays") {
   Problem problem = amsp_problem("llama-7b", 1);
-  problem.workload.batch = 8;
+  problem.workload.batch = 16;
   problem.model.layers = 2;
   const Schedule schedule = build_schedule(problem, "amsp", 2);
   REQUIRE(schedule.fits());

@@ -9,6 +9,7 @@
 #include "policies/common/policy.hpp"
 #include "policies/machine/rank_share.hpp"
 #include "policies/model/units.hpp"
+#include "policies/movement/shards.hpp"
 #include "tests/policies/input_error.hpp"
 #include "tests/policies/races.hpp"
 #include "tests/policies/schedules.hpp"
@@ -101,13 +102,14 @@ TEST_CASE("What is gathered, reduced and spread in a step") {
   CHECK(fsdp.at(Lane::ranks_gather).bytes == gathers * layer * p);
   // Groups of a node: as ZeRO-3 inside, and at the end of the step their shards are added up over
   // the nodes; of the embedding, which is whole on all ranks, too.
+  const auto half = [](std::uint64_t whole) { return shard_of({0, whole}, 2, 0).elements; };
   for (const char* policy : {"mics", "fsdp:shard=hybrid"}) {
     INFO(policy);
     const auto groups = traffic_of(build_schedule(problem, policy, 3));
     CHECK(groups.at(Lane::ranks_gather).bytes == gathers * layer * p);
     CHECK(groups.at(Lane::ranks_reduce).calls == M * L + L + 2 * 2);
     CHECK(groups.at(Lane::ranks_reduce).bytes ==
-          (M * L * layer + L * layer / 2 + 2 * (embedding + embedding / 2)) * g);
+          (M * L * layer + L * half(layer) + 2 * (embedding + half(embedding))) * g);
   }
   // AMSP: complete gradients are added up on all ranks, updated parameters spread in the node.
   const auto amsp = traffic_of(
