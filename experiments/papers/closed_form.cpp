@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/errors.hpp"
+#include "experiments/papers/paper_points.hpp"
 #include "policies/cost/costs.hpp"
 #include "policies/framework/framework.hpp"
 

@@ -374,16 +374,27 @@ class Layer {
       accesses_.insert(accesses_.end(), accesses.begin(), accesses.end());
     }
     void flush() {
-      if (!accesses_.empty()) again_.emit(task_, accesses_);
+      if (accesses_.empty()) return;
+      again_.emit(task_, accesses_);
+      held_.clear();
+      if (task_.kind == TaskKind::reduce_scatter) {
+        for (const Access& access : accesses_) {
+          if (access.role == Role::source) held_.push_back(access);
+        }
+      }
       accesses_.clear();
       task_ = {};
     }
+    // What the last of them read, and whose memory nothing is to take before the next one: a
+    // program that reduces in buckets has two.
+    const std::vector<Access>& held() const { return held_; }
+    void let_go() { held_.clear(); }
 
    private:
     Rewriting& again_;
     std::uint64_t most_;
     Task task_;
-    std::vector<Access> accesses_;
+    std::vector<Access> accesses_, held_;
   };
 
   void collective(Task task, std::span<const Access> accesses) {
@@ -436,9 +447,15 @@ class Layer {
     // What uses the results of collectives that wait for others.
     const bool uses_sums = task.kind == TaskKind::optimizer || task.kind == TaskKind::gradient_norm;
     if (uses_sums || task.kind == TaskKind::barrier) reduced_.flush();
+    if (uses_sums) reduced_.let_go();
     if (!uses_sums && task.kind != TaskKind::barrier) spread_.flush();
     if (task.kind == TaskKind::barrier && task.waits_for().contains(Lane::ranks_spread))
       spread_.flush();
+    if (task.kind == TaskKind::backward && !reduced_.held().empty()) {
+      std::vector<Access> holding(accesses.begin(), accesses.end());
+      holding.insert(holding.end(), reduced_.held().begin(), reduced_.held().end());
+      return again_.emit(task, holding);
+    }
     again_.emit(task, accesses);
   }
 
