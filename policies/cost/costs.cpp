@@ -32,6 +32,7 @@ Work work_of(const Task& task) {
     case TaskKind::optimizer:
       return task.lane == Lane::gpu_compute ? Work::gpu_optimizer : Work::cpu_optimizer;
     case TaskKind::gradient_norm:
+    case TaskKind::gradient_add:
       return task.lane == Lane::gpu_compute ? Work::gpu_norm : Work::cpu_norm;
     case TaskKind::h2d:
       return task.pageable ? Work::pageable_h2d : Work::h2d;
