@@ -23,13 +23,16 @@ const std::vector<std::pair<std::string, std::string>>& machine_files();
 
 namespace {
 
-constexpr std::array<std::pair<const char*, Quantity>, 6> quantities = {
+constexpr std::array<std::pair<const char*, Quantity>, 9> quantities = {
     {{"step_seconds", Quantity::step_seconds},
      {"forward_seconds", Quantity::forward_seconds},
      {"backward_seconds", Quantity::backward_seconds},
      {"optimizer_seconds", Quantity::optimizer_seconds},
+     {"backward_optimizer_seconds", Quantity::backward_optimizer_seconds},
      {"tokens_per_second", Quantity::tokens_per_second},
-     {"tflops", Quantity::tflops}}};
+     {"tokens_per_gpu_second", Quantity::tokens_per_gpu_second},
+     {"tflops", Quantity::tflops},
+     {"mfu", Quantity::mfu}}};
 
 // A table of the file, read key by key; keys nobody asked for are errors.
 class Section {
@@ -217,7 +220,11 @@ PaperExperiment read_experiment(Section& section) {
   e.figure = section.text("figure");
   e.quantity = read_word(section, "quantity", "step_seconds", quantities);
   e.flops_per_token = section.number("flops_per_token", 0);
-  if (e.quantity == Quantity::tflops && e.flops_per_token == 0) section.need("flops_per_token");
+  e.peak_tflops = section.number("peak_tflops", 0);
+  const bool is_mfu = e.quantity == Quantity::mfu;
+  if ((is_mfu || e.quantity == Quantity::tflops) && e.flops_per_token == 0)
+    section.need("flops_per_token");
+  if (is_mfu && e.peak_tflops == 0) section.need("peak_tflops");
   e.axis = section.text("axis");
   section.need("values");
   e.values = section.texts("values");
@@ -225,6 +232,10 @@ PaperExperiment read_experiment(Section& section) {
   e.batch = section.count("batch", 1);
   e.sequence = section.count("sequence", 1024);
   e.micro_batch = section.count("micro_batch", 0);
+  e.ranks = section.count("ranks", 1);
+  e.rank_batch = section.count("rank_batch", 0);
+  if (e.rank_batch > 0 && section.table().contains("batch"))
+    section.fail(section.need("rank_batch"), "there is a batch, too", "keep one of them");
   e.settings = section.texts("settings");
   e.apart = section.text("apart", "");
   section.need("system");
@@ -282,13 +293,18 @@ PaperConstant read_constant(Section& section) {
   constant.in = section.texts("in");
   section.need("seen");
   constant.seen = section.texts("seen");
-  const std::vector<std::string> bounds = section.texts("bounds");
-  if (bounds.empty()) return constant;
-  if (bounds.size() != 2 || constant.kind == ConstantKind::discrete)
-    section.fail(section.need("bounds"), "bounds are two values of a continuous constant",
-                 "for example bounds = [\"2GB/s\", \"8GB/s\"]");
-  constant.least = bounds[0];
-  constant.most = bounds[1];
+  const auto two = [&](const char* key, std::string& least, std::string& most) {
+    const std::vector<std::string> values = section.texts(key);
+    if (values.empty()) return;
+    if (values.size() != 2 || constant.kind == ConstantKind::discrete)
+      section.fail(section.need(key),
+                   fmt::format("{} are two values of a continuous constant", key),
+                   fmt::format("for example {} = [\"2GB/s\", \"8GB/s\"]", key));
+    least = values[0];
+    most = values[1];
+  };
+  two("bounds", constant.least, constant.most);
+  two("range", constant.range_least, constant.range_most);
   return constant;
 }
 

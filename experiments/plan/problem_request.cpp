@@ -63,6 +63,7 @@ Machine ProblemRequest::limited(Machine result) const {
   limit("gpu.memory", gpu_memory, result.gpu.memory);
   limit("host.memory", host_memory, result.host.memory);
   // The limit is what the policy may use.
+  if (!gpu_memory.empty()) result.gpu.context = 0;
   if (!host_memory.empty()) result.host.reserved = 0, result.host.reserved_share = 0;
   return result;
 }

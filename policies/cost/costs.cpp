@@ -279,8 +279,13 @@ Demand Costs::demand(Work work) const {
     }
     case Work::gpu_optimizer:
       return optimizer_demand(gpu_optimizer_rate(), true);
-    case Work::cpu_optimizer:
-      return optimizer_demand(machine_.host.adam_params_per_second, false);
+    case Work::cpu_optimizer: {
+      Demand update = optimizer_demand(machine_.host.adam_params_per_second, false);
+      for (std::uint32_t u = 0; u < update.usage_count; ++u) {
+        if (update.usages[u].resource == dram_) update.usages[u].per_unit *= moving_share();
+      }
+      return update;
+    }
     case Work::gpu_norm:
       return norm_demand(true);
     case Work::cpu_norm:
@@ -328,12 +333,24 @@ KernelEstimate Costs::kernel_time(const Task& task) const {
 }
 
 // Time of an update over that at the machine's rate: AdamW, and passes beside it, go as fast as the
-// AdamW of that rate, byte by byte.
+// AdamW of that rate, byte by byte, but for the framework's cpu.pass_time.
 double Costs::optimizer_factor(const Task& task, Work work) const {
   if (task.pass_bytes == 0 || work != Work::cpu_optimizer) return width_factor_;
+  return with_passes(task.pass_bytes, framework_.cpu_pass_time);
+}
+
+double Costs::with_passes(double pass_bytes, double pass_time) const {
   const double adam = machine_.host.adam_bytes_per_param;
-  return adam > 0 ? width_factor_ + framework_.cpu_pass_time * task.pass_bytes / adam
-                  : width_factor_;
+  return adam > 0 ? width_factor_ + pass_time * pass_bytes / adam : width_factor_;
+}
+
+// Of an update on the CPU the share of its time, in bytes at AdamW's rate, that moves bytes: pages
+// that passes touch for the first time take the cores longer, and DRAM no more.
+double Costs::moving_share() const {
+  const std::int64_t passes = pass_bytes(framework_, problem_);
+  if (passes == 0) return 1;
+  const auto bytes = static_cast<double>(passes);
+  return with_passes(bytes, 1) / with_passes(bytes, framework_.cpu_pass_time);
 }
 
 std::int64_t Costs::latency_ns(Work work) const {
@@ -371,8 +388,9 @@ double Costs::inside_rate() const {
 TaskCost Costs::collective_cost(const Task& task, const RankGroup& group) const {
   if (group.mesh.across > 1 && nic_ == none) fail_without("cluster.nic");
   if (group.mesh.inside > 1 && inside_rate() <= 0) fail_without("cluster.nvlink");
+  const std::uint64_t calls = std::max<std::uint64_t>(task.available, 1);
   const CollectiveTraffic traffic = collective_traffic(
-      machine_.cluster, task.kind, group, task.bytes, inside_rate(), machine_.cluster.nic);
+      machine_.cluster, task.kind, group, task.bytes / calls, inside_rate(), machine_.cluster.nic);
   Demand demand;
   if (traffic.bandwidth > 0) demand.rate_cap = traffic.bandwidth;
   if (nvlink_ != none) {
@@ -388,7 +406,7 @@ TaskCost Costs::collective_cost(const Task& task, const RankGroup& group) const 
   TaskCost cost;
   cost.work = Work::collective;
   cost.amount = static_cast<double>(task.bytes);
-  cost.latency_ns = std::llround(traffic.steps_ns);
+  cost.latency_ns = std::llround(traffic.steps_ns * static_cast<double>(calls));
   const auto same = [&](const Demand& known) {
     return known.rate_cap == demand.rate_cap &&
            std::equal(known.usages.begin(), known.usages.end(), demand.usages.begin(),
@@ -407,7 +425,10 @@ TaskCost Costs::of(const Task& task, std::span<const RankGroup> groups) const {
   TaskCost cost;
   cost.work = work_of(task);
   cost.latency_ns = latency_ns(cost.work);
-  if (cost.work == Work::nothing) return cost;
+  if (cost.work == Work::nothing) {
+    cost.latency_ns += static_cast<std::int64_t>(task.params);
+    return cost;
+  }
   if (cost.work == Work::compute) {
     const KernelEstimate time = compute_time(task);
     cost.amount = time.seconds;

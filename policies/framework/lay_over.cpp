@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/errors.hpp"
+#include "policies/framework/tensor_replay.hpp"
 #include "policies/model/scratch.hpp"
 #include "policies/model/tensors.hpp"
 #include "policies/schedule/rewriting.hpp"
@@ -30,11 +31,18 @@ class Layer {
         problem_(program.problem()),
         again_(program, recording),
         width_(problem_.gradient_bytes()),
+        reduced_(again_, bucket_bytes(framework.reduce_bucket,
+                                      framework.summed_gradient_bytes > 0
+                                          ? static_cast<std::uint64_t>(
+                                                framework.summed_gradient_bytes)
+                                          : width_)),
+        spread_(again_, bucket_bytes(framework.spread_bucket, problem_.parameter_bytes())),
         wide_(std::max<std::uint64_t>(width_,
                                       static_cast<std::uint64_t>(framework.gradient_bytes))) {}
 
   void lay() {
     shrink_to_pieces();
+    shrink_gradients();
     take_gpu_memory();
     take_host_memory();
     if (framework_.pageable_checkpoints && framework_.last_checkpoint_leaves && checkpoints_leave())
@@ -51,9 +59,15 @@ class Layer {
       for (const TaskId moved : copies->second) add(moved);
     }
     again_.points(count, [&](HostPoint point) { pass(point); });
+    reduced_.flush();
+    spread_.flush();
   }
 
  private:
+  static std::uint64_t bucket_bytes(std::int64_t elements, std::uint64_t width) {
+    return static_cast<std::uint64_t>(elements) * width;
+  }
+
   // -- memory
   // ----------------------------------------------------------------------------------------
   void take(Tier tier, std::uint64_t bytes) {
@@ -146,14 +160,35 @@ class Layer {
     again_.shrink(bytes);
   }
 
+  // Gradients on the GPU of several ranks, where the other program sums them in fewer bytes.
+  void shrink_gradients() {
+    const auto bytes = static_cast<std::uint64_t>(framework_.summed_gradient_bytes);
+    if (bytes == 0 || bytes >= width_ || problem_.workload.ranks == 1) return;
+    const auto buffers = again_.buffers();
+    std::vector<std::uint64_t> wanted(buffers.size());
+    for (BufferId id = 0; id < buffers.size(); ++id) {
+      if (buffers[id].tier == Tier::gpu && !buffers[id].persistent && is_gradient(id))
+        wanted[id] = std::max<std::uint64_t>(1, buffers[id].bytes / width_ * bytes);
+    }
+    again_.shrink(wanted);
+  }
+
   void take_gpu_memory() {
     take(Tier::gpu, framework_.gpu_bytes);
     if (framework_.whole_micro_batch) take(Tier::gpu, autograd_bytes());
+    if (framework_.caching_allocator) take(Tier::gpu, allocator_bytes());
     if (framework_.gpu_bucket == 0) return;
     const auto grid = static_cast<std::uint64_t>(element_alignment);
     const std::uint64_t bucket =
         std::max(static_cast<std::uint64_t>(framework_.gpu_bucket) / grid * grid, grid);
     bucket_ = program_.persistent(Tier::gpu, bucket * width_, BufferKind::gradient);
+  }
+
+  // What PyTorch's allocator needs beyond the tensors that it serves: rounding, and free blocks
+  // between used ones that are too small for the next tensor.
+  std::uint64_t allocator_bytes() const {
+    const ReplayedMemory memory = replay(tensors_of(again_, problem_, framework_));
+    return memory.needed - std::min(memory.live, memory.needed);
   }
 
   // Most bytes live at once of the buffers of a tier that are among `chosen`.
@@ -197,8 +232,9 @@ class Layer {
     }
     const auto parameters = static_cast<std::uint64_t>(problem_.model.trained_parameters());
     take(Tier::host, framework_.host_bytes);
-    take(Tier::host, static_cast<std::uint64_t>(framework_.host_bytes_per_parameter *
-                                                static_cast<double>(parameters)));
+    const double per_parameter = framework_.host_bytes_per_parameter +
+                                 (framework_.fp16 ? framework_.overflow_bytes_per_parameter : 0);
+    take(Tier::host, static_cast<std::uint64_t>(per_parameter * static_cast<double>(parameters)));
     take(Tier::host, live_peak(Tier::host, applied) / width_ * (wide_ - width_));
     take(Tier::ssd, live_peak(Tier::ssd, on_ssd) / width_ * (wide_ - width_));
     if (framework_.accumulators) {
@@ -208,6 +244,48 @@ class Layer {
     }
     take_parameter_slots(live_peak(Tier::host, read));
     take_optimizer_slots(staged);
+    take_optimizer_buffers(staged, applied);
+    take(Tier::host, pinned(framework_.activation_buffer));
+    take_checkpoints();
+  }
+
+  // Beyond what the schedule has of them: states and complete gradients.
+  void take_optimizer_buffers(std::vector<bool> live, const std::vector<bool>& applied) {
+    if (framework_.optimizer_buffers == 0) return;
+    for (BufferId id = 0; id < live.size(); ++id) live[id] = live[id] || applied[id];
+    const std::uint64_t there = live_peak(Tier::host, live);
+    if (there == 0) return;
+    const std::uint64_t all = static_cast<std::uint64_t>(framework_.optimizer_buffers) *
+                              pinned(largest_group() * fp32_bytes);
+    take(Tier::host, all - std::min(all, there));
+  }
+
+  // In elements: tensors of the layers in a row, until they are as many as the framework's group.
+  std::uint64_t largest_group() const {
+    const ModelSpec& model = problem_.model;
+    const auto least = static_cast<std::uint64_t>(framework_.optimizer_group);
+    std::uint64_t most = 0, group = 0;
+    for (int layer = 0; layer < model.layers; ++layer) {
+      for (const TensorRange& tensor : unit_tensors(model, layer)) {
+        group += tensor.elements;
+        most = std::max(most, group);
+        if (group >= least) group = 0;
+      }
+    }
+    return most;
+  }
+
+  // What rounding adds to checkpoints in host memory, and that there is one of each half.
+  void take_checkpoints() {
+    if (!framework_.pinned_checkpoints) return;
+    const auto buffers = again_.buffers();
+    std::vector<bool> chosen(buffers.size());
+    for (BufferId id = 0; id < buffers.size(); ++id)
+      chosen[id] = buffers[id].kind == BufferKind::checkpoint && buffers[id].tier == Tier::host;
+    const std::uint64_t one = checkpoint_bytes(problem_), live = live_peak(Tier::host, chosen);
+    const auto of_layer = static_cast<std::uint64_t>(framework_.checkpoints_per_layer);
+    const std::uint64_t all = live / one * of_layer * pinned(one);
+    take(Tier::host, all - std::min(all, live));
   }
 
   // `whole`: the schedule has none of them, for there is one micro-batch.
@@ -217,9 +295,11 @@ class Layer {
   }
 
   void take_parameter_slots(std::uint64_t live) {
-    if (framework_.parameter_slots == 0 || live == 0) return;
+    if (live == 0) return;
     const std::uint64_t slot = largest_tensor(problem_.model) * problem_.parameter_bytes();
-    const std::uint64_t all = static_cast<std::uint64_t>(framework_.parameter_slots) * pinned(slot);
+    const std::uint64_t all =
+        static_cast<std::uint64_t>(framework_.parameter_slots) * pinned(slot) +
+        pinned(framework_.parameter_buffer);
     take(Tier::host, all - std::min(all, live));
   }
 
@@ -260,11 +340,74 @@ class Layer {
   // -- waits and copies
   // ------------------------------------------------------------------------------
   void pass(HostPoint point) {
+    if (point == HostPoint::optimizer_begins && framework_.step_ns > 0) {
+      reduced_.flush();
+      again_.barrier({Lane::gpu_compute, Lane::ranks_reduce}, {Lane::gpu_compute},
+                     framework_.step_ns);
+    }
     leaves_ =
         point == HostPoint::gradients_leave || (leaves_ && point != HostPoint::gradients_left);
     for (const WaitRule& wait : framework_.waits) {
-      if (wait.at == point) again_.barrier(wait.waits_for, wait.holds);
+      if (wait.at != point) continue;
+      reduced_.flush();
+      spread_.flush();
+      again_.barrier(wait.waits_for, wait.holds);
     }
+  }
+
+  // -- collectives
+  // ----------------------------------------------------------------------------------
+  // Those of one purpose that go together, until they are as large as a bucket.
+  class Together {
+   public:
+    Together(Rewriting& again, std::uint64_t bytes) : again_(again), most_(bytes) {}
+    void add(const Task& task, std::span<const Access> accesses) {
+      if (most_ == 0) return again_.emit(task, accesses);
+      constexpr std::size_t most_accesses = 200;
+      const bool is_other = task_.kind != task.kind || task_.group != task.group;
+      if (is_other || task_.bytes + task.bytes > most_ ||
+          accesses_.size() + accesses.size() > most_accesses)
+        flush();
+      const std::uint64_t bytes = task_.bytes;
+      task_ = task;
+      task_.bytes += bytes;
+      accesses_.insert(accesses_.end(), accesses.begin(), accesses.end());
+    }
+    void flush() {
+      if (accesses_.empty()) return;
+      again_.emit(task_, accesses_);
+      held_.clear();
+      if (task_.kind == TaskKind::reduce_scatter) {
+        for (const Access& access : accesses_) {
+          if (access.role == Role::source) held_.push_back(access);
+        }
+      }
+      accesses_.clear();
+      task_ = {};
+    }
+    // What the last of them read, and whose memory nothing is to take before the next one: a
+    // program that reduces in buckets has two.
+    const std::vector<Access>& held() const { return held_; }
+    void let_go() { held_.clear(); }
+
+   private:
+    Rewriting& again_;
+    std::uint64_t most_;
+    Task task_;
+    std::vector<Access> accesses_, held_;
+  };
+
+  void collective(Task task, std::span<const Access> accesses) {
+    const auto summed = static_cast<std::uint64_t>(framework_.summed_gradient_bytes);
+    const bool of_gradients = task.lane == Lane::ranks_reduce;
+    if (task.kind == TaskKind::norms_reduce) return again_.emit(task, accesses);
+    if (of_gradients && summed > 0) task.bytes = task.bytes / width_ * summed;
+    // After every micro-batch, or before every use.
+    if (task.lane == Lane::ranks_gather || task.micro_batch >= 0) {
+      task.available = static_cast<std::uint16_t>(framework_.layer_calls);
+      return again_.emit(task, accesses);
+    }
+    (of_gradients ? reduced_ : spread_).add(task, accesses);
   }
 
   void add(TaskId id) {
@@ -281,9 +424,8 @@ class Layer {
           move_last_checkpoint(task, accesses, TaskKind::h2d);
         break;
       case TaskKind::optimizer:
-        if (task.lane == Lane::cpu_optimizer && problem_.backend() != Backend::cpu &&
-            problem_.parameter_bytes() == 2)
-          task.pass_bytes = static_cast<std::uint8_t>(framework_.cpu_pass_bytes);
+        if (task.lane == Lane::cpu_optimizer)
+          task.pass_bytes = static_cast<std::uint8_t>(pass_bytes(framework_, problem_));
         break;
       case TaskKind::read:
       case TaskKind::write:
@@ -293,8 +435,26 @@ class Layer {
       case TaskKind::d2h:
         copy(task, accesses);
         return;
+      case TaskKind::all_gather:
+      case TaskKind::reduce_scatter:
+      case TaskKind::all_reduce:
+      case TaskKind::norms_reduce:
+        collective(task, accesses);
+        return;
       default:
         break;
+    }
+    // What uses the results of collectives that wait for others.
+    const bool uses_sums = task.kind == TaskKind::optimizer || task.kind == TaskKind::gradient_norm;
+    if (uses_sums || task.kind == TaskKind::barrier) reduced_.flush();
+    if (uses_sums) reduced_.let_go();
+    if (!uses_sums && task.kind != TaskKind::barrier) spread_.flush();
+    if (task.kind == TaskKind::barrier && task.waits_for().contains(Lane::ranks_spread))
+      spread_.flush();
+    if (task.kind == TaskKind::backward && !reduced_.held().empty()) {
+      std::vector<Access> holding(accesses.begin(), accesses.end());
+      holding.insert(holding.end(), reduced_.held().begin(), reduced_.held().end());
+      return again_.emit(task, holding);
     }
     again_.emit(task, accesses);
   }
@@ -398,7 +558,9 @@ class Layer {
   const Framework& framework_;
   const Problem& problem_;
   Rewriting again_;
-  std::uint64_t width_, wide_;  // bytes of a gradient in the schedule, and of one that leaves
+  std::uint64_t width_;  // bytes of a gradient in the schedule
+  Together reduced_, spread_;
+  std::uint64_t wide_;  // bytes of a gradient that leaves the GPU
   Slice bucket_;
   Slice last_checkpoint_;  // in host memory
   Slice accumulators_;     // in host memory, where the schedule has none

@@ -55,6 +55,9 @@ class Gradients {
   Slice reduce_head(VisitId v);
   Slice reduce_embedding(VisitId v);
 
+  // What the last reduction read, which may still go on when the next backward begins.
+  const Program::Held& held() const { return held_; }
+
   // Called before visit v: copies sums of earlier micro-batches to the GPU, for v and visits after
   // it.
   void fetch(VisitId v);
@@ -132,6 +135,7 @@ class Gradients {
   Slice group_sum(VisitId v, int unit, Slice& group, BufferKind kind);
   void add_group(VisitId v, int unit, Slice& group, Slice sum);
   Slice add_up(int unit, Slice sum, BufferKind kind);
+  void reduce_each(const Visit& visit, Slice sum);
   void take_host_memory(int unit, std::uint64_t leaving);
   void copy_out(int unit, std::uint64_t from, std::uint64_t to, Slice gpu,
                 Slice HostGradient::*where);
@@ -151,6 +155,7 @@ class Gradients {
   Units& units_;
   GradientStages stages_;
   Slice fresh_;  // of one micro-batch, where sums are kept in shards
+  Program::Held held_;
   int first_backward_;
   int in_group_;  // micro-batches that are summed by themselves; 0: all of this rank's
   std::vector<Gradient> gradients_;  // by unit

@@ -58,10 +58,11 @@ Shards::Shards(const Problem& problem, const Plan& plan)
       layers_(static_cast<int>(problem.model.layers)),
       ranks_(problem.ranks()),
       gradients_(or_else(plan.shards.gradients, {})),
-      state_(or_else(plan.shards.optimizer_state, problem.ranks())) {
+      state_(or_else(plan.shards.optimizer_state, problem.ranks())),
+      second_(plan.shards.second_parameters) {
   if (!any()) {
-    state_ = {};
-    gradients_ = {};
+    state_ = gradients_ = {};
+    second_ = {0, 0};
     return;
   }
   require_mesh("optimizer state", state_, "the ranks", ranks_);
@@ -70,6 +71,14 @@ Shards::Shards(const Problem& problem, const Plan& plan)
     require_mesh("parameters", parameters(unit), "those of optimizer state", state_);
     if (reduces_each(unit))
       require_mesh("parameters", parameters(unit), "those of gradients", gradients_);
+    if (keeps_second(unit)) {
+      require_mesh("second parameters", second_, "those of parameters", parameters(unit));
+      if (gradients_ != parameters(unit))
+        throw InputError(fmt::format("second parameters need gradients in the shards of "
+                                     "parameters: {}, not {}",
+                                     to_string(parameters(unit)), to_string(gradients_)),
+                         "both are moved in the same two hops");
+    }
     const auto cells = static_cast<std::int64_t>(whole(unit)) / element_alignment;
     if (cells < state_.size())
       throw InputError(
@@ -92,13 +101,27 @@ Mesh Shards::parameters(int unit) const {
   return on_gpu ? or_else(plan_.shards.parameters, {}) : state_;
 }
 
+RankGroup Shards::scatter_group(int unit) const {
+  const RankGroup group = replica_group(state_, summed_mesh(unit));
+  return reduces_each(unit) ? group : cut_first(group, parameters(unit));
+}
+
+RankGroup Shards::spread_group(int unit) const {
+  const RankGroup group = replica_group(state_, parameters(unit));
+  if (!reduces_each(unit)) return group;
+  return cut_first(group, replica_group(gradients_, parameters(unit)).mesh);
+}
+
 // The shard of `whole`, which ranks of the mesh `inner` have, among those of `outer` around it.
 ElementRange Shards::cut(const ElementRange& whole, const Mesh& outer, const Mesh& inner) const {
   const RankGroup among = replica_group(outer, inner);
   return shard_of(whole, among.size(), place_in(among, ranks_, problem_.rank));
 }
 
-ElementRange Shards::kept(int unit) const { return cut({0, whole(unit)}, parameters(unit), {}); }
+ElementRange Shards::kept(int unit) const {
+  return keeps_second(unit) ? cut(second(unit), parameters(unit), second_)
+                            : cut({0, whole(unit)}, parameters(unit), {});
+}
 
 ElementRange Shards::summed(int unit) const {
   return reduces_each(unit) ? cut(kept(unit), gradients_, parameters(unit))

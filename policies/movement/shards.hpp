@@ -3,8 +3,10 @@
 // What of the model states is cut into shards, and among which ranks, is a plan's choice
 // (Plan::shards); all that ZeRO, FSDP, MiCS and AMSP (arXiv 2311.00257) differ in. A unit's
 // elements are cut on the element grid, as evenly as that allows, the first shards being the larger
-// ones. The embedding and a head of its own are kept whole on every rank, as are their gradients'
-// sums; their optimizer state is cut as that of layers.
+// ones. Meshes lie in each other, parameters' in gradients' in optimizer state's, and so do the
+// shards: what a rank keeps is cut among the ranks that keep it. The embedding and a head of its
+// own are kept whole on every rank, as are their gradients' sums; their optimizer state is cut as
+// that of layers.
 #pragma once
 
 #include <cstdint>
@@ -48,16 +50,29 @@ class Shards {
   // Whether updated parameters have to be spread to others that keep them.
   bool spreads(int unit) const { return state_ != parameters(unit); }
 
-  RankGroup gather_group(int unit) const { return shard_group(parameters(unit)); }
-  RankGroup reduce_group() const { return shard_group(gradients_); }
+  // Whether a larger shard of a unit's parameters stays from forward to backward; and its elements.
+  bool keeps_second(int unit) const { return gathers(unit) && second_.size() > 0; }
+  ElementRange second(int unit) const { return cut({0, whole(unit)}, second_, {}); }
+
+  // From what a rank keeps, or from its second shard where it has one, to the whole.
+  RankGroup gather_group(int unit) const {
+    return shard_group(keeps_second(unit) ? second_ : parameters(unit));
+  }
+  // From what a rank keeps to its second shard.
+  RankGroup second_group(int unit) const { return replica_group(parameters(unit), second_); }
+  // Of the gradient of a micro-batch; in two hops where parameters are gathered in two.
+  RankGroup reduce_group(int unit) const {
+    return keeps_second(unit) ? shard_group(second_)
+                              : cut_first(shard_group(gradients_), parameters(unit));
+  }
   // Those that a complete sum is still to be added up over: all ranks, or those that sum the same
   // shard.
   RankGroup sync_group(int unit) const { return replica_group(ranks_, summed_mesh(unit)); }
   // Among them those that share out what is updated.
-  RankGroup scatter_group(int unit) const { return replica_group(state_, summed_mesh(unit)); }
+  RankGroup scatter_group(int unit) const;
   // And those that then hold the same part.
   RankGroup copies_group() const { return replica_group(ranks_, state_); }
-  RankGroup spread_group(int unit) const { return replica_group(state_, parameters(unit)); }
+  RankGroup spread_group(int unit) const;
   const Mesh& state() const { return state_; }
 
  private:
@@ -71,7 +86,7 @@ class Shards {
   const Plan& plan_;
   int layers_;
   Ranks ranks_;
-  Mesh gradients_, state_;
+  Mesh gradients_, state_, second_;
 };
 
 }  // namespace spillway
