@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <xxhash.h>
 
+#include <numeric>
 #include <string>
+#include <vector>
 
 #include "base/errors.hpp"
 
@@ -24,11 +26,13 @@ std::uint64_t hash_of_collectives(const Schedule& schedule) {
 
 void require_runnable_by_ranks(const Schedule& schedule) {
   const Workload& workload = schedule.problem().workload;
+  std::vector<int> all(static_cast<std::size_t>(workload.ranks));
+  std::iota(all.begin(), all.end(), 0);
   for (const RankGroup& group : schedule.groups()) {
-    if (group.size() == workload.ranks) continue;
+    if (members_of(group, schedule.problem().ranks(), 0) == all) continue;
     throw InputError(
-        fmt::format("policy {} has collectives of {} of the {} ranks: only those of all ranks are "
-                    "really run",
+        fmt::format("policy {} has collectives of {} of the {} ranks, or in another order than "
+                    "theirs: only those of all ranks are really run",
                     schedule.policy(), group.size(), workload.ranks),
         "leave the policy's meshes of shards out");
   }

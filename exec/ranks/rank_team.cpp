@@ -60,7 +60,7 @@ RankChannel channel_of(Lane lane) {
 // Of one size, whatever the ranks' compilers make of it: all ranks run the same program.
 struct RankTeam::Note {
   std::uint64_t tasks = 0;
-  std::int64_t committed = -1;
+  std::int64_t committed = -1, released = -1;
   std::uint8_t done = 0, failed = 0;
   std::array<char, longest_failure + 1> failure{};
 };
@@ -215,6 +215,15 @@ std::int64_t RankTeam::committed_by_all() const {
   return all;
 }
 
+void RankTeam::released(std::int64_t version) {
+  if (released_.exchange(version) == version) return;
+  news_.fetch_add(1, std::memory_order_release);
+}
+
+std::int64_t RankTeam::released_by_first() const {
+  return leads() ? released_.load() : others_.front()->released.load(std::memory_order_acquire);
+}
+
 void RankTeam::fail(std::exception_ptr why) {
   std::string text = "an error that says nothing";
   try {
@@ -263,6 +272,7 @@ void RankTeam::tell_all(bool done) {
   Note note;
   note.tasks = tasks_.load(std::memory_order_relaxed);
   note.committed = committed_.load(std::memory_order_acquire);
+  note.released = released_.load(std::memory_order_acquire);
   note.done = done ? 1 : 0;
   if (failed_) {
     const std::lock_guard lock(mutex_);
@@ -284,6 +294,7 @@ void RankTeam::hear_all() {
       if (note.tasks != other.tasks) other.progressed = other.heard;
       other.tasks = note.tasks;
       other.committed.store(note.committed, std::memory_order_release);
+      other.released.store(note.released, std::memory_order_release);
       if (note.failed != 0) {
         note.failure.back() = 0;
         lose(rank, fmt::format("has failed: {}", note.failure.data()));

@@ -82,6 +82,10 @@ class RankTeam {
   void committed(std::int64_t version);
   // The last version that all ranks have committed; -1: none yet.
   std::int64_t committed_by_all() const;
+  // Of rank 0, which knows of those who read commits: what was committed before `version` may be
+  // overwritten. The others wait for it.
+  void released(std::int64_t version);
+  std::int64_t released_by_first() const;
   // This rank ends because of an error: the others are told why, and end, too; all waits of its own
   // end with an error. Nothing is exchanged any more.
   void fail(std::exception_ptr why);
@@ -102,7 +106,7 @@ class RankTeam {
     std::string name;  // "rank 1 (process 123 on node)"
     Clock::time_point heard, progressed;
     std::uint64_t tasks = 0;
-    std::atomic<std::int64_t> committed{-1};
+    std::atomic<std::int64_t> committed{-1}, released{-1};
     bool done = false;  // it has come to its end
   };
 
@@ -120,7 +124,7 @@ class RankTeam {
   std::unique_ptr<OrderedSums> control_, gather_, reduce_, spread_;
   std::vector<std::unique_ptr<Other>> others_;  // by rank; of this one, too
   std::atomic<std::uint64_t> tasks_{0};
-  std::atomic<std::int64_t> committed_{-1};
+  std::atomic<std::int64_t> committed_{-1}, released_{-1};
   // When the wait on a channel began, in ns of Clock; 0: nobody waits.
   std::array<std::atomic<std::int64_t>, rank_channel_count> waiting_since_{};
   std::atomic<bool> lost_{false}, failed_{false}, cancelled_{false}, ending_{false};

@@ -278,11 +278,11 @@ Operands Executor::operands(Run& run, TaskId id) {
       case Role::norms:
         o.norms = {reinterpret_cast<double*>(where), access.bytes / norm_slot_bytes};
         break;
-      case Role::source:
-        o.input = where;
+      case Role::source:  // elsewhere memory that others read meanwhile
+        if (task.kind == TaskKind::gradient_add) o.input = where;
         break;
-      case Role::destination:  // of gradient_add, which alone is computed
-        o.gradient = where;
+      case Role::destination:
+        if (task.kind == TaskKind::gradient_add) o.gradient = where;
         break;
     }
   }

@@ -230,6 +230,13 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
         team->require_all();
         return team->committed_by_all() >= version;
       };
+      // Who reads a commit reads it from the stores of all ranks.
+      options_.may_overwrite = [team, may = options_.may_overwrite](std::int64_t version) {
+        if (!team->leads()) return team->released_by_first() >= version;
+        if (may && !may(version)) return false;
+        team->released(version);
+        return true;
+      };
     }
     committer_ =
         std::make_unique<Committer>(*store, training_store_->identity(), *training_store_->chunks(),

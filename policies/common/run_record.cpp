@@ -93,6 +93,10 @@ Schedule rebuild_schedule(const Trace& trace, const std::string& origin) {
     problem.workload = workload_of_json(
         field(trace, "workload", origin), place + ": workload",
         "the trace is damaged or from another version of spillway: record it again");
+    // Without a machine there is no cluster: processes of one computer are as many GPUs.
+    Machine::Cluster& cluster = problem.machine.cluster;
+    if (problem.workload.ranks > cluster.count())
+      cluster.gpus = cluster.sharing = problem.workload.ranks;
     if (trace.find_metadata("overrides")) problem.overrides = field(trace, "overrides", origin);
     if (trace.find_metadata("frozen_in_place"))
       problem.frozen_in_place = field(trace, "frozen_in_place", origin);

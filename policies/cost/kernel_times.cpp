@@ -114,6 +114,7 @@ std::optional<double> KernelTimes::by_groups(const Task& task) const {
   group.machine.kernels = problem_.machine.kernels;
   group.workload = workload;
   group.workload.batch = group.workload.micro_batch = at_once;
+  group.workload.ranks = group.workload.gradient_groups = 1;
   group.workload.gradient =
       problem_.gradient_bytes() == 2 ? GradientWidth::bits16 : GradientWidth::bits32;
   const KernelTimes times(group);
