@@ -101,8 +101,8 @@ Slice Gradients::reduce(VisitId v) {
   if (shards_.reduces_each(visit.layer)) {
     if (!gradient.gpu.valid())
       gradient.gpu = buffer(Tier::gpu, visit.layer, in_sum(visit.layer), BufferKind::gradient);
-    program_.reduce_scatter(Lane::ranks_reduce, shards_.reduce_group(visit.layer), fresh_, gradient.gpu,
-                            !visit.starts_sum, visit.layer, visit.micro_batch);
+    program_.reduce_scatter(Lane::ranks_reduce, shards_.reduce_group(visit.layer), fresh_,
+                            gradient.gpu, !visit.starts_sum, visit.layer, visit.micro_batch);
   }
   if (visit.completes_sum) {
     gradient.gpu = add_up(visit.layer, gradient.gpu, BufferKind::gradient);
@@ -340,10 +340,10 @@ bool Gradients::is_applied(int unit, std::uint64_t element) const {
   return gradients_[unit_index(unit)].applied.contains(element);
 }
 
-void Gradients::apply(int unit, const Piece& piece, int step) {
-  Gradient& gradient = gradients_[unit_index(unit)];
+void Gradients::apply(const UpdateRange& range, int step) {
+  Gradient& gradient = gradients_[unit_index(range.unit)];
   SPILLWAY_ASSERT(gradient.step == step, "an update has its gradient");
-  gradient.applied.add(piece.first, piece.end());
+  gradient.applied.add(range.first, range.first + range.elements);
 }
 
 Gradients::Operands Gradients::on_gpu(int unit, const Piece& piece) const {
