@@ -128,6 +128,11 @@ ElementRange Shards::summed(int unit) const {
                             : ElementRange{0, whole(unit)};
 }
 
+// Cutting again, among other ranks, leaves the first as many as cutting at once.
+std::uint64_t Shards::most_updated(int unit) const {
+  return shard_of({0, whole(unit)}, state_.size(), 0).elements;
+}
+
 ElementRange Shards::updated(int unit) const {
   return reduces_each(unit) ? cut(summed(unit), state_, gradients_)
                             : cut(kept(unit), state_, parameters(unit));

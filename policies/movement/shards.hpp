@@ -40,6 +40,10 @@ class Shards {
   ElementRange kept(int unit) const;
   // That this rank updates; part of what it keeps.
   ElementRange updated(int unit) const;
+  // Elements that the first rank updates, which are as many as any rank's or a cell more. Ranks
+  // meet in collectives, so that all follow one order of work: that of the first, of which a rank
+  // with a cell less leaves the last cell out.
+  std::uint64_t most_updated(int unit) const;
   // Whose gradient this rank sums over micro-batches; holds what it updates.
   ElementRange summed(int unit) const;
 
