@@ -76,7 +76,10 @@ TEST_CASE("A framework takes memory that no task touches") {
       const auto live = [&](const char* framework) {
         return laid_over(problem, policy, framework).use(Tier::gpu).live_peak_bytes;
       };
-      CHECK(live("deepspeed-0.9") - live("deepspeed-0.9:memory.whole_micro_batch=false") == beyond);
+      CHECK(live("deepspeed-0.9:memory.caching_allocator=false") -
+                live("deepspeed-0.9:memory.caching_allocator=false,"
+                     "memory.whole_micro_batch=false") ==
+            beyond);
     }
     // fp16 is looked through for overflow, bf16 is not.
     CHECK(peak(problem, policy, "deepspeed-0.9", Tier::host) -
@@ -290,7 +293,7 @@ TEST_CASE("What is wrong with a framework is said with what would be right") {
                           "cpu.pass_bytes=256",
                           "cpu.overflow_pass_bytes=256"}) {
     INFO(key);
-    CHECK_THROWS_AS(load_framework(std::string("ratel:") + key), InputError);
+    CHECK_THROWS_AS(load_framework(std::string("spillway:") + key), InputError);
   }
   CHECK_THROWS_WITH(parse_framework("name = \"x\"\ndescription = \"y\"\n[[wait]]\nat = "
                                     "\"lunch\"\nfor = \"all\"\n",
