@@ -552,7 +552,7 @@ class SymbolicRun {
   int step_ = 0;
   TaskId task_ = 0, next_ = 0;
   std::array<ShadowMemory, tier_count> memory_;
-  std::map<std::tuple<int, TaskKind, int, int>, int> count_;    // step, kind, layer, micro-batch
+  std::map<std::tuple<int, TaskKind, int, int>, int> count_;  // step, kind, layer, micro-batch
   std::map<std::tuple<int, Held, int, int>, std::uint64_t> summed_;  // step, which, unit, group
   std::map<std::tuple<int, Held, int>, std::vector<int>> order_;
 };
