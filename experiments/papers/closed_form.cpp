@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/errors.hpp"
+#include "experiments/papers/paper_points.hpp"
 #include "policies/cost/costs.hpp"
 #include "policies/framework/framework.hpp"
 
@@ -36,6 +37,7 @@ Phase phase_of(const Schedule& schedule, const Task& task) {
 
 AmountsByPhase amounts_of(const Schedule& schedule) {
   AmountsByPhase all;
+  const Costs costs(schedule.problem());
   for (const Task& task : schedule.tasks()) {
     if (task.step != schedule.steps() / 2) continue;
     PhaseAmounts& phase = all[static_cast<std::size_t>(phase_of(schedule, task))];
@@ -59,6 +61,15 @@ AmountsByPhase amounts_of(const Schedule& schedule) {
             static_cast<double>(task.params);
         phase.cpu_passes += static_cast<double>(task.params) * task.pass_bytes;
         break;
+      case TaskKind::all_gather:
+      case TaskKind::reduce_scatter:
+      case TaskKind::all_reduce: {
+        const TaskCost cost = costs.of(task, schedule.groups());
+        phase.collective_seconds +=
+            static_cast<double>(cost.latency_ns) * 1e-9 +
+            cost.amount / full_rate(costs.resources(), costs.collective_demand(cost.variant));
+        break;
+      }
       default:
         break;
     }
@@ -81,6 +92,7 @@ PhaseAmounts& PhaseAmounts::operator+=(const PhaseAmounts& other) {
   written += other.written;
   cpu_params += other.cpu_params;
   cpu_passes += other.cpu_passes;
+  collective_seconds += other.collective_seconds;
   return *this;
 }
 
@@ -106,7 +118,7 @@ double closed_form_seconds(const PhaseAmounts& amounts, const Problem& problem) 
   const double cpu =
       over(amounts.cpu_params, adam) +
       over(amounts.cpu_passes, adam * machine.host.adam_bytes_per_param) * framework.cpu_pass_time;
-  return std::max({gpu, to_gpu, from_gpu, both_ways, drives, cpu});
+  return std::max({gpu, to_gpu, from_gpu, both_ways, drives, cpu, amounts.collective_seconds});
 }
 
 double closed_form(const Schedule& schedule, Overlap overlap, const PaperExperiment& experiment) {
@@ -137,9 +149,10 @@ double closed_form(const Schedule& schedule, Overlap overlap, const PaperExperim
     case Quantity::optimizer_seconds:
       return seconds(optimizer);
     case Quantity::tokens_per_second:
-      return tokens;
+    case Quantity::tokens_per_gpu_second:
     case Quantity::tflops:
-      return tokens * experiment.flops_per_token * 1e-12;
+    case Quantity::mfu:
+      return throughput_of(tokens, problem, experiment);
   }
   SPILLWAY_ASSERT(false);
 }

@@ -16,6 +16,7 @@ struct PhaseAmounts {
   double read = 0, written = 0;  // bytes of the drives
   double cpu_params = 0;         // updated on the CPU
   double cpu_passes = 0;         // bytes of the framework's passes beside these updates
+  double collective_seconds = 0;  // of collectives, one after the other
 
   PhaseAmounts& operator+=(const PhaseAmounts& other);
 };

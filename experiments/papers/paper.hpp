@@ -20,7 +20,9 @@ enum class Quantity : std::uint8_t {
   backward_seconds,
   optimizer_seconds,
   tokens_per_second,
-  tflops  // tokens/s times the FLOPs that the paper counts per token (flops_per_token)
+  tokens_per_gpu_second,
+  tflops,  // tokens/s times the FLOPs that the paper counts per token (flops_per_token)
+  mfu      // the same of a GPU, over its peak (peak_tflops)
 };
 const char* to_string(Quantity quantity);  // "step_seconds"
 
@@ -56,12 +58,15 @@ struct PaperExperiment {
   std::string name, title;
   std::string figure;  // where in the paper
   Quantity quantity = Quantity::step_seconds;
-  double flops_per_token = 0;  // for tflops
+  double flops_per_token = 0;  // for tflops and mfu
+  double peak_tflops = 0;      // of a GPU, for mfu
   std::string model;           // built-in, or a file beside the paper's
   std::int64_t batch = 1, sequence = 1024;
   std::int64_t micro_batch = 0;     // 0: the whole batch at once
-  std::string axis;                 // "batch", "sequence", "micro_batch", "model", a key of --set,
-                                    // "option.NAME" of the policies, or "framework.KEY" of theirs
+  std::int64_t ranks = 1;
+  std::int64_t rank_batch = 0;      // sequences of each rank, in place of `batch`; 0: `batch` in all
+  std::string axis;                 // "batch", "sequence", "micro_batch", "ranks", "model", a key of
+                                    // --set, "option.NAME" of the policies, or "framework.KEY"
   std::vector<std::string> values;  // along the axis
   std::vector<std::string> settings;  // for all systems
   // Why its points count for no error and for no fit: what it measured is not modelled. Empty: they

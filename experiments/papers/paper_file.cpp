@@ -23,13 +23,15 @@ const std::vector<std::pair<std::string, std::string>>& machine_files();
 
 namespace {
 
-constexpr std::array<std::pair<const char*, Quantity>, 6> quantities = {
+constexpr std::array<std::pair<const char*, Quantity>, 8> quantities = {
     {{"step_seconds", Quantity::step_seconds},
      {"forward_seconds", Quantity::forward_seconds},
      {"backward_seconds", Quantity::backward_seconds},
      {"optimizer_seconds", Quantity::optimizer_seconds},
      {"tokens_per_second", Quantity::tokens_per_second},
-     {"tflops", Quantity::tflops}}};
+     {"tokens_per_gpu_second", Quantity::tokens_per_gpu_second},
+     {"tflops", Quantity::tflops},
+     {"mfu", Quantity::mfu}}};
 
 // A table of the file, read key by key; keys nobody asked for are errors.
 class Section {
@@ -217,7 +219,11 @@ PaperExperiment read_experiment(Section& section) {
   e.figure = section.text("figure");
   e.quantity = read_word(section, "quantity", "step_seconds", quantities);
   e.flops_per_token = section.number("flops_per_token", 0);
-  if (e.quantity == Quantity::tflops && e.flops_per_token == 0) section.need("flops_per_token");
+  e.peak_tflops = section.number("peak_tflops", 0);
+  const bool is_mfu = e.quantity == Quantity::mfu;
+  if ((is_mfu || e.quantity == Quantity::tflops) && e.flops_per_token == 0)
+    section.need("flops_per_token");
+  if (is_mfu && e.peak_tflops == 0) section.need("peak_tflops");
   e.axis = section.text("axis");
   section.need("values");
   e.values = section.texts("values");
@@ -225,6 +231,10 @@ PaperExperiment read_experiment(Section& section) {
   e.batch = section.count("batch", 1);
   e.sequence = section.count("sequence", 1024);
   e.micro_batch = section.count("micro_batch", 0);
+  e.ranks = section.count("ranks", 1);
+  e.rank_batch = section.count("rank_batch", 0);
+  if (e.rank_batch > 0 && section.table().contains("batch"))
+    section.fail(section.need("rank_batch"), "there is a batch, too", "keep one of them");
   e.settings = section.texts("settings");
   e.apart = section.text("apart", "");
   section.need("system");

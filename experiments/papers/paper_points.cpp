@@ -6,6 +6,7 @@
 
 #include "base/errors.hpp"
 #include "base/suggest.hpp"
+#include "policies/machine/rank_share.hpp"
 
 namespace spillway {
 
@@ -44,12 +45,18 @@ struct AtAxis {
   Workload workload;
 };
 
+std::int64_t whole_batch(const PaperExperiment& experiment, const Workload& workload) {
+  return experiment.rank_batch > 0 ? experiment.rank_batch * workload.ranks : workload.batch;
+}
+
 void place_on_axis(const std::string& axis, const std::string& at, AtAxis& all) {
   static const std::string option = "option.", framework = "framework.";
   if (axis == "batch")
     all.workload.batch = parse_count(at, "batch");
   else if (axis == "sequence")
     all.workload.sequence = parse_count(at, "sequence");
+  else if (axis == "ranks")
+    all.workload.ranks = parse_count(at, "ranks");
   else if (axis == "micro_batch")
     all.micro_batch = parse_count(at, "micro_batch");
   else if (axis == "model")
@@ -177,22 +184,43 @@ PointProblem problem_at(const Paper& paper, const PointId& point, const Tuning& 
   at.micro_batch = experiment.micro_batch;
   at.workload.batch = experiment.batch;
   at.workload.sequence = experiment.sequence;
+  at.workload.ranks = experiment.ranks;
   at.workload.gradient = system.gradient;
   place_on_axis(experiment.axis, experiment.values[point.value], at);
   PointProblem one;
   one.policy = at.policy;
   one.problem.workload = at.workload;
-  one.problem.workload.micro_batch = at.micro_batch > 0 ? at.micro_batch : at.workload.batch;
+  one.problem.workload.batch = whole_batch(experiment, at.workload);
+  one.problem.workload.micro_batch =
+      at.micro_batch > 0 ? at.micro_batch : one.problem.workload.rank_batch();
   one.problem.framework = tuned_framework(paper, tuning, at.framework);
   const SettingLists settings =
       split_settings(tuned_settings(paper, tuning, experiment.name, at.settings));
   one.problem.model = paper_model(paper, at.model, settings.model);
   one.problem.machine = tuned_machine(paper, tuning, settings.machine);
   one.problem.validate();
+  one.problem.machine = rank_share(one.problem.machine, one.problem.ranks().inside);
   return one;
 }
 
-double quantity_of(const SimulationResult& result, const PaperExperiment& experiment) {
+double throughput_of(double tokens_per_second, const Problem& problem,
+                     const PaperExperiment& experiment) {
+  const auto ranks = static_cast<double>(problem.workload.ranks);
+  const double tflops = tokens_per_second * experiment.flops_per_token * 1e-12;
+  switch (experiment.quantity) {
+    case Quantity::tokens_per_gpu_second:
+      return tokens_per_second / ranks;
+    case Quantity::tflops:
+      return tflops;
+    case Quantity::mfu:
+      return tflops / ranks / experiment.peak_tflops;
+    default:
+      return tokens_per_second;
+  }
+}
+
+double quantity_of(const SimulationResult& result, const Problem& problem,
+                   const PaperExperiment& experiment) {
   switch (experiment.quantity) {
     case Quantity::step_seconds:
       return result.step_seconds;
@@ -203,9 +231,10 @@ double quantity_of(const SimulationResult& result, const PaperExperiment& experi
     case Quantity::optimizer_seconds:
       return result.phases.optimizer;
     case Quantity::tokens_per_second:
-      return result.tokens_per_second;
+    case Quantity::tokens_per_gpu_second:
     case Quantity::tflops:
-      return result.tokens_per_second * experiment.flops_per_token * 1e-12;
+    case Quantity::mfu:
+      return throughput_of(result.tokens_per_second, problem, experiment);
   }
   SPILLWAY_ASSERT(false);
 }

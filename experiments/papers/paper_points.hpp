@@ -54,7 +54,11 @@ struct PointProblem {
 PointProblem problem_at(const Paper& paper, const PointId& point, const Tuning& tuning = {});
 
 // What the experiment measures of a simulated step.
-double quantity_of(const SimulationResult& result, const PaperExperiment& experiment);
+double quantity_of(const SimulationResult& result, const Problem& problem,
+                   const PaperExperiment& experiment);
+// Of so many tokens a second, where it is one of throughput.
+double throughput_of(double tokens_per_second, const Problem& problem,
+                     const PaperExperiment& experiment);
 
 // What an error is about, before what is wrong.
 template <class Work>

@@ -172,7 +172,7 @@ class Run {
       point.fits = one.result.has_value();
       point.margin = fit_margin(tier_uses(one.schedule));
       if (!one.result) return;
-      point.simulated = quantity_of(*one.result, experiment);
+      point.simulated = quantity_of(*one.result, asked.problem, experiment);
       point.closed_form = closed_form(one.schedule, overlap_of(system_of(paper_, id)), experiment);
     });
     point.counts = spillway::counts(paper_, id);
@@ -297,7 +297,8 @@ SystemErrors errors_of(const std::vector<PaperPoint>& points) {
 
 Ordering ordering_of(const std::vector<SystemResult>& systems, Quantity quantity) {
   const bool less_is_better =
-      quantity != Quantity::tokens_per_second && quantity != Quantity::tflops;
+      quantity != Quantity::tokens_per_second && quantity != Quantity::tokens_per_gpu_second &&
+      quantity != Quantity::tflops && quantity != Quantity::mfu;
   constexpr double worst = std::numeric_limits<double>::infinity();
   const auto cost = [&](bool fits, const std::optional<double>& number) {
     if (!fits) return worst;

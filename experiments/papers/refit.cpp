@@ -135,7 +135,7 @@ std::optional<double> PointSimulator::quantity(const PointId& point, const Tunin
                   if (!schedule.fits()) return {};
                   if (method_ == Method::closed_form)
                     return closed_form(schedule, overlap_of(system_of(paper_, point)), experiment);
-                  return quantity_of(simulate(schedule), experiment);
+                  return quantity_of(simulate(schedule), schedule.problem(), experiment);
                 });
 }
 

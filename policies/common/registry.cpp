@@ -26,6 +26,11 @@ constexpr Factory factories[] = {
     SPILLWAY_POLICY(make_deep_optimizer_states),  // deep_optimizer_states/deep_optimizer_states.cpp
     SPILLWAY_POLICY(make_fuyou),                  // fuyou/fuyou.cpp
     SPILLWAY_POLICY(make_greedysnake),            // greedysnake/greedysnake.cpp
+    SPILLWAY_POLICY(make_zero),                   // sharded/zero.cpp
+    SPILLWAY_POLICY(make_zero_plus_plus),         // sharded/zero_plus_plus.cpp
+    SPILLWAY_POLICY(make_mics),                   // sharded/mics.cpp
+    SPILLWAY_POLICY(make_fsdp),                   // sharded/fsdp.cpp
+    SPILLWAY_POLICY(make_amsp),                   // sharded/amsp.cpp
     SPILLWAY_POLICY(make_spillway),               // spillway/spillway.cpp
 };
 

@@ -44,6 +44,16 @@ double members_of_leaf(const Machine::Cluster& cluster, const RankGroup& group) 
   return static_cast<double>(group.mesh.inside * nodes);
 }
 
+double ns_of(const Machine::Cluster& cluster, const CollectiveTraffic& traffic,
+             std::uint64_t bytes, double inside, double network) {
+  const auto seconds = [](double amount, double rate) { return amount > 0 ? amount / rate : 0; };
+  return traffic.steps_ns +
+         1e9 * static_cast<double>(bytes) *
+             std::max({seconds(traffic.inside, inside), seconds(traffic.network, network),
+                       seconds(traffic.spine, spine_share(cluster)),
+                       traffic.bandwidth > 0 ? 1 / traffic.bandwidth : 0});
+}
+
 bool crosses_spine(const Machine::Cluster& cluster, const RankGroup& group) {
   return cluster.leaf_nodes > 0 && cluster.spine > 0 &&
          static_cast<std::int64_t>(group.mesh.across) * group.across_stride > cluster.leaf_nodes;
@@ -85,13 +95,17 @@ CollectiveTraffic collective_traffic(const Machine::Cluster& cluster, TaskKind k
       rounds, rounds * (std::ceil(std::log2(p1)) * static_cast<double>(cluster.nic_latency_ns) +
                         (p0 - 1) * static_cast<double>(cluster.nvlink_latency_ns)));
   const auto ns = [&](const CollectiveTraffic& traffic) {
-    const auto seconds = [](double amount, double rate) { return amount > 0 ? amount / rate : 0; };
-    return traffic.steps_ns +
-           1e9 * static_cast<double>(bytes) *
-               std::max({seconds(traffic.inside, inside), seconds(traffic.network, network),
-                         seconds(traffic.spine, spine_share(cluster))});
+    return ns_of(cluster, traffic, bytes, inside, network);
   };
   return ns(tree) < ns(ring) ? tree : ring;
+}
+
+double collective_seconds(const Machine::Cluster& cluster, TaskKind kind, const RankGroup& group,
+                          std::uint64_t bytes, double inside, double network) {
+  if (group.size() == 1) return 0;
+  const CollectiveTraffic traffic =
+      collective_traffic(cluster, kind, group, bytes, inside, network);
+  return 1e-9 * ns_of(cluster, traffic, bytes, inside, network);
 }
 
 }  // namespace spillway

@@ -37,6 +37,10 @@ CollectiveTraffic collective_traffic(const Machine::Cluster& cluster, TaskKind k
                                      const RankGroup& group, std::uint64_t bytes, double inside,
                                      double network);
 
+// Seconds of such a collective alone.
+double collective_seconds(const Machine::Cluster& cluster, TaskKind kind, const RankGroup& group,
+                          std::uint64_t bytes, double inside, double network);
+
 // Of a leaf switch, the share of a rank below it; 0: not limited.
 double spine_share(const Machine::Cluster& cluster);
 

@@ -370,8 +370,9 @@ double Costs::inside_rate() const {
 TaskCost Costs::collective_cost(const Task& task, const RankGroup& group) const {
   if (group.mesh.across > 1 && nic_ == none) fail_without("cluster.nic");
   if (group.mesh.inside > 1 && inside_rate() <= 0) fail_without("cluster.nvlink");
+  const std::uint64_t calls = std::max<std::uint64_t>(task.available, 1);
   const CollectiveTraffic traffic = collective_traffic(
-      machine_.cluster, task.kind, group, task.bytes, inside_rate(), machine_.cluster.nic);
+      machine_.cluster, task.kind, group, task.bytes / calls, inside_rate(), machine_.cluster.nic);
   Demand demand;
   if (traffic.bandwidth > 0) demand.rate_cap = traffic.bandwidth;
   if (nvlink_ != none) {
@@ -387,7 +388,7 @@ TaskCost Costs::collective_cost(const Task& task, const RankGroup& group) const 
   TaskCost cost;
   cost.work = Work::collective;
   cost.amount = static_cast<double>(task.bytes);
-  cost.latency_ns = std::llround(traffic.steps_ns);
+  cost.latency_ns = std::llround(traffic.steps_ns * static_cast<double>(calls));
   const auto same = [&](const Demand& known) {
     return known.rate_cap == demand.rate_cap &&
            std::equal(known.usages.begin(), known.usages.end(), demand.usages.begin(),
@@ -406,7 +407,10 @@ TaskCost Costs::of(const Task& task, std::span<const RankGroup> groups) const {
   TaskCost cost;
   cost.work = work_of(task);
   cost.latency_ns = latency_ns(cost.work);
-  if (cost.work == Work::nothing) return cost;
+  if (cost.work == Work::nothing) {
+    cost.latency_ns += static_cast<std::int64_t>(task.params);
+    return cost;
+  }
   if (cost.work == Work::compute) {
     const KernelEstimate time = compute_time(task);
     cost.amount = time.seconds;

@@ -45,7 +45,7 @@
 //                the host 1 byte of DRAM per byte. The rate is the measured one, else that at which
 //                AdamW passes over its bytes, on a GPU 28 per parameter
 //   barrier      host.sync + the framework's
-//   collectives  steps x latency + bytes over the links between GPUs and the network cards
+//   collectives  calls x steps x latency + bytes over the links between GPUs and the network cards
 //                (collectives.hpp): nvlink and nic, and spine where leaves share one. Where there
 //                is no nvlink, over PCIe both ways and through host memory
 //

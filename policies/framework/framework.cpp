@@ -38,6 +38,10 @@ std::vector<Field> fields_of(Framework& framework) {
           flag_field("gradient.accumulators", framework.accumulators),
           flag_field("gradient.returns", framework.gradients_return),
           count_field("gradient.bucket", framework.gpu_bucket),
+          count_field("ranks.gradient_bytes", framework.summed_gradient_bytes),
+          count_field("ranks.layer_calls", framework.layer_calls),
+          count_field("ranks.reduce_bucket", framework.reduce_bucket),
+          count_field("ranks.spread_bucket", framework.spread_bucket),
           flag_field("copies.pageable_checkpoints", framework.pageable_checkpoints),
           flag_field("copies.pageable_gradients", framework.pageable_gradients),
           flag_field("copies.last_checkpoint_leaves", framework.last_checkpoint_leaves),
@@ -50,7 +54,8 @@ std::vector<Field> fields_of(Framework& framework) {
           count_field("host.operators", framework.host_operators),
           nanoseconds_field("host.operator", framework.operator_ns),
           nanoseconds_field("host.hook", framework.hook_ns),
-          nanoseconds_field("host.sync", framework.sync_ns)};
+          nanoseconds_field("host.sync", framework.sync_ns),
+          nanoseconds_field("host.step", framework.step_ns)};
 }
 
 Field point_field(HostPoint& value) {
@@ -139,9 +144,23 @@ void check_host(const Framework& framework, const FieldReader& reader) {
                  "it is missing, and its time or their number is given", "give both, or none"});
   for (const auto& [key, value] :
        {std::pair("host.operator", framework.operator_ns),
-        std::pair("host.hook", framework.hook_ns), std::pair("host.sync", framework.sync_ns)}) {
+        std::pair("host.hook", framework.hook_ns), std::pair("host.sync", framework.sync_ns),
+        std::pair("host.step", framework.step_ns)}) {
     if (value > most_ns) reader.fail({key, "it is more than 1000 s", "give for example 10us"});
   }
+}
+
+}  // namespace
+
+namespace {
+
+void check_ranks(const Framework& framework, const FieldReader& reader) {
+  constexpr std::int64_t most_calls = 1000;
+  if (framework.layer_calls > most_calls)
+    reader.fail({"ranks.layer_calls", "it is more than 1000", "give those of one layer"});
+  const std::int64_t width = framework.summed_gradient_bytes;
+  if (width != 0 && width != 2 && width != 4)
+    reader.fail({"ranks.gradient_bytes", "it is not 0, 2 or 4", "0: as the schedule has them"});
 }
 
 }  // namespace
@@ -179,6 +198,7 @@ Framework parse_framework(const std::string& toml_text, const std::string& origi
   check_operation("io.read_operation", framework.read_operation_ns);
   check_operation("io.write_operation", framework.write_operation_ns);
   check_host(framework, reader);
+  check_ranks(framework, reader);
   return framework;
 }
 

@@ -55,6 +55,16 @@ struct Framework {
   // The first micro-batch's come back to the GPU at once.
   bool gradients_return = false;
 
+  // -- collectives of several ranks
+  // Bytes an element in which gradients are summed on the GPU and over the ranks; 0: as ours.
+  std::int64_t summed_gradient_bytes = 0;
+  // A layer's parameters are gathered, and its gradient is reduced after every micro-batch, in so
+  // many calls; 0: one.
+  std::int64_t layer_calls = 0;
+  // Complete gradients are reduced together, and updated parameters spread, until they would be
+  // more than so many elements; 0: those of each layer by themselves.
+  std::int64_t reduce_bucket = 0, spread_bucket = 0;
+
   // -- copies over PCIe
   // Their host side is not pinned, and the host thread waits for all compute before and for the
   // copy.
@@ -83,6 +93,9 @@ struct Framework {
   std::int64_t operator_ns = 0;     // to start one
   std::int64_t hook_ns = 0;         // of a module with parameters, before and after it runs
   std::int64_t sync_ns = 0;         // of every wait, beside the machine's host.sync
+  // Between backward and the updates, once a step, while the GPU waits: the norm is read, gradients
+  // are scaled, the optimizer is started. Where the updates are a phase of their own.
+  std::int64_t step_ns = 0;
 
   std::vector<WaitRule> waits;
   std::map<std::string, std::string> sources;  // by key

@@ -136,6 +136,11 @@ std::vector<Range> rates_of(const Machine& machine) {
   rate("ssd.total", ssd.total);
   rate("ssd.cache_write", ssd.cache_write);
   rate("ssd.cache_recovery", ssd.cache_recovery);
+  rate("cluster.nvlink", machine.cluster.nvlink);
+  rate("cluster.nic", machine.cluster.nic);
+  rate("cluster.spine", machine.cluster.spine);
+  for (const Machine::Cluster::Collective& row : machine.cluster.collectives)
+    rate("cluster.collectives", row.bandwidth);
   for (const auto& [count, row] : ssd.by_count) {
     for (const double value : {row.read, row.write, row.total}) rate("ssd.by_count", value);
     ranges.push_back({"ssd.by_count", static_cast<double>(count), 1, 1e6});
@@ -160,6 +165,10 @@ std::vector<Range> ranges_of(const Machine& machine) {
   at_most("host.wake", machine.host.wake_ns, most_ns);
   at_most("ssd.read_latency", machine.ssd.read_latency_ns, most_ns);
   at_most("ssd.write_latency", machine.ssd.write_latency_ns, most_ns);
+  at_most("cluster.nvlink_latency", machine.cluster.nvlink_latency_ns, most_ns);
+  at_most("cluster.nic_latency", machine.cluster.nic_latency_ns, most_ns);
+  for (const Machine::Cluster::Collective& row : machine.cluster.collectives)
+    at_most("cluster.collectives", row.bytes, most_bytes);
   ranges.push_back({"gpu.clock", machine.gpu.clock, 1e-3, 1});
   ranges.push_back({"host.cores", machine.host.cores, 1e-3, 1e6});
   ranges.push_back({"gpu.cores", machine.gpu.cores, 1e-6, 1e6});
@@ -188,6 +197,46 @@ std::optional<FieldProblem> find_out_of_range(const Machine& machine) {
     if (value == 0 || (value >= least && value <= most)) continue;
     return FieldProblem{key, fmt::format("{:g} is outside {:g} .. {:g}", value, least, most),
                         "no machine is like that: check the number and its unit"};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+namespace {
+
+std::optional<FieldProblem> find_cluster_problem(const Machine::Cluster& cluster) {
+  constexpr std::int64_t most_nodes = 100'000, most_gpus = 1024;
+  const auto outside = [](const char* key, std::int64_t value, std::int64_t most,
+                          const char* what) -> std::optional<FieldProblem> {
+    if (value >= 1 && value <= most) return std::nullopt;
+    return FieldProblem{key, fmt::format("{} is outside 1 .. {}", value, most), what};
+  };
+  if (auto problem = outside("cluster.nodes", cluster.nodes, most_nodes, "1: a single server"))
+    return problem;
+  if (auto problem = outside("cluster.gpus", cluster.gpus, most_gpus, "give those of one node"))
+    return problem;
+  if (auto problem = outside("cluster.sharing", cluster.sharing, most_gpus,
+                             "leave it out: host and drives are those of a node"))
+    return problem;
+  if (cluster.nodes > 1 && cluster.nic <= 0)
+    return FieldProblem{"cluster.nic", fmt::format("{} nodes do not reach each other without it",
+                                                   cluster.nodes),
+                        "give what all network cards of a node do each way, e.g. \"100GB/s\""};
+  if (cluster.spine > 0 && cluster.leaf_nodes == 0)
+    return FieldProblem{"cluster.spine", "it is of a leaf switch, and there is none",
+                        "give cluster.leaf_nodes, too"};
+  if (cluster.leaf_nodes < 0 || cluster.leaf_nodes > most_nodes)
+    return FieldProblem{"cluster.leaf_nodes",
+                        fmt::format("{} is outside 0 .. {}", cluster.leaf_nodes, most_nodes),
+                        "0: all nodes reach each other alike"};
+  for (const Machine::Cluster::Collective& row : cluster.collectives) {
+    if (row.gpus > cluster.gpus || row.nodes > cluster.nodes)
+      return FieldProblem{"cluster.collectives",
+                          fmt::format("a row is of {} GPUs of {} nodes, of which there are {} and "
+                                      "{}",
+                                      row.gpus, row.nodes, cluster.gpus, cluster.nodes),
+                          "leave the row out, or raise cluster.gpus and cluster.nodes"};
   }
   return std::nullopt;
 }
@@ -232,7 +281,7 @@ std::optional<FieldProblem> find_problem(const Machine& machine) {
         "ssd.queue_depth", fmt::format("nothing is known of the drives at depth {}", depth),
         "add [[ssd.by_queue_depth]] rows to the file; `spillway calibrate` measures them"};
   }
-  return std::nullopt;
+  return find_cluster_problem(machine.cluster);
 }
 
 }  // namespace spillway

@@ -51,6 +51,7 @@ Slice Gradients::accumulator(VisitId v) {
 
 // Where the head is tied, the embedding's gradient begins with what the loss adds to it.
 Slice Gradients::head_accumulator(VisitId v) {
+  held_ = {};  // of the micro-batch before
   const Visit& visit = work_.visits[v];
   Gradient& whole = gradients_[unit_index(head())];
   Slice& sum = is_tied() ? whole.head : whole.gpu;
@@ -85,6 +86,7 @@ Slice Gradients::add_up(int unit, Slice sum, BufferKind kind) {
     if (shards_.scatter_group(unit).size() > 1) {
       const Slice part = buffer(Tier::gpu, unit, updated.elements, kind);
       program_.reduce_scatter(lane, shards_.scatter_group(unit), sum, part, false, unit);
+      held_ = {sum};
       sum = part;
     }
     if (shards_.copies_group().size() > 1)
@@ -94,6 +96,31 @@ Slice Gradients::add_up(int unit, Slice sum, BufferKind kind) {
   return sum;
 }
 
+// The gradient of one micro-batch.
+void Gradients::reduce_each(const Visit& visit, Slice sum) {
+  constexpr Lane lane = Lane::ranks_reduce;
+  const int unit = visit.layer;
+  if (!plan_.shards.reduce_overlaps) program_.barrier({Lane::gpu_compute}, {lane});
+  Slice whole = fresh_;
+  held_ = {whole};
+  if (shards_.keeps_second(unit) && shards_.second_group(unit).size() > 1) {
+    if (shards_.reduce_group(unit).size() > 1) {
+      const Slice second =
+          buffer(Tier::gpu, unit, shards_.second(unit).elements, BufferKind::gradient);
+      program_.reduce_scatter(lane, shards_.reduce_group(unit), whole, second, false, unit,
+                              visit.micro_batch);
+      whole = second;
+      held_[1] = second;
+    }
+    program_.reduce_scatter(lane, shards_.second_group(unit), whole, sum, !visit.starts_sum, unit,
+                            visit.micro_batch);
+  } else {
+    program_.reduce_scatter(lane, shards_.reduce_group(unit), whole, sum, !visit.starts_sum, unit,
+                            visit.micro_batch);
+  }
+  if (!plan_.shards.reduce_overlaps) program_.barrier({lane}, {Lane::gpu_compute});
+}
+
 Slice Gradients::reduce(VisitId v) {
   const Visit& visit = work_.visits[v];
   Gradient& gradient = gradients_[unit_index(visit.layer)];
@@ -101,8 +128,7 @@ Slice Gradients::reduce(VisitId v) {
   if (shards_.reduces_each(visit.layer)) {
     if (!gradient.gpu.valid())
       gradient.gpu = buffer(Tier::gpu, visit.layer, in_sum(visit.layer), BufferKind::gradient);
-    program_.reduce_scatter(Lane::ranks_reduce, shards_.reduce_group(visit.layer), fresh_,
-                            gradient.gpu, !visit.starts_sum, visit.layer, visit.micro_batch);
+    reduce_each(visit, gradient.gpu);
   }
   if (visit.completes_sum) {
     gradient.gpu = add_up(visit.layer, gradient.gpu, BufferKind::gradient);

@@ -49,6 +49,9 @@ class Gradients {
   Slice reduce_head(VisitId v);
   Slice reduce_embedding(VisitId v);
 
+  // What the last reduction read, which may still go on when the next backward begins.
+  const Program::Held& held() const { return held_; }
+
   // Called before visit v: copies sums of earlier micro-batches to the GPU, for v and visits after
   // it.
   void fetch(VisitId v);
@@ -122,6 +125,7 @@ class Gradients {
   Slice buffer(Tier tier, int unit, std::uint64_t count, BufferKind kind);
   void begin(int unit, int step);
   Slice add_up(int unit, Slice sum, BufferKind kind);
+  void reduce_each(const Visit& visit, Slice sum);
   void take_host_memory(int unit, std::uint64_t leaving);
   void copy_out(int unit, std::uint64_t from, std::uint64_t to, Slice gpu,
                 Slice HostGradient::*where);
@@ -141,6 +145,7 @@ class Gradients {
   Units& units_;
   GradientStages stages_;
   Slice fresh_;  // of one micro-batch, where sums are kept in shards
+  Program::Held held_;
   int first_backward_;
   std::vector<Gradient> gradients_;  // by unit
   std::vector<Leaving> leaving_;     // oldest first

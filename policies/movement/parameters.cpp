@@ -16,7 +16,8 @@ Parameters::Parameters(Program& program, const Plan& plan, const Shards& shards,
       times_(times),
       gradients_(gradients),
       units_(units),
-      on_gpu_(units.size()) {
+      on_gpu_(units.size()),
+      second_(units.size()) {
   if (plan.parameters.by_tensor) window_.emplace(program, plan.parameters.tensors, times, units);
 }
 
@@ -101,7 +102,7 @@ void Parameters::copy(std::size_t f, double share) {
   if (arriving.whole.valid()) return;
   if (rests_on_gpu(fetch.unit)) {
     arriving.copied = kept(fetch.unit);
-    return gather(fetch.unit, arriving);
+    return gather(fetch, arriving);
   }
   const std::uint64_t to = on_grid(elements(fetch.unit), share);
   if (arriving.arrived == 0 && to > 0) {
@@ -112,7 +113,7 @@ void Parameters::copy(std::size_t f, double share) {
   arriving.arrived = std::max(arriving.arrived, to);
   const bool is_there = shards_.any() ? share >= 1 : to == elements(fetch.unit);
   if (!is_there) return;
-  gather(fetch.unit, arriving);
+  gather(fetch, arriving);
   if (stays_in_host(fetch.unit, f + 1)) return;
   for (Piece& piece : units_[unit_index(fetch.unit)]) piece.fresh_parameters = {};
 }
@@ -123,12 +124,31 @@ Slice Parameters::gpu_buffer(int unit, std::uint64_t count) {
 }
 
 // What was copied is all there is of this rank's.
-void Parameters::gather(int unit, Arriving& arriving) {
+void Parameters::gather(const ParameterFetch& fetch, Arriving& arriving) {
+  constexpr Lane lane = Lane::ranks_gather;
+  const int unit = fetch.unit;
   arriving.whole = arriving.copied;
   if (!shards_.gathers(unit)) return;
+  if (!plan_.shards.gather_overlaps) program_.barrier({Lane::gpu_compute}, {lane});
+  Slice part = arriving.copied;
+  if (shards_.keeps_second(unit)) {
+    Slice& second = second_[unit_index(unit)];
+    if (work_.visits[fetch.use].kind != VisitKind::backward) {
+      second = gpu_buffer(unit, shards_.second(unit).elements);
+      if (shards_.second_group(unit).size() > 1) {
+        program_.all_gather(lane, shards_.second_group(unit), part, second, unit);
+      } else {
+        second = part;
+      }
+    }
+    part = second;
+  }
   arriving.whole = gpu_buffer(unit, shards_.whole(unit));
-  program_.all_gather(Lane::ranks_gather, shards_.gather_group(unit), arriving.copied,
-                      arriving.whole, unit);
+  if (shards_.gather_group(unit).size() > 1) {
+    program_.all_gather(lane, shards_.gather_group(unit), part, arriving.whole, unit);
+  } else {
+    arriving.whole = part;
+  }
 }
 
 // Neighbours in one buffer go in one copy.

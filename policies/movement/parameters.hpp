@@ -5,7 +5,8 @@
 // on is not emitted yet, the read and the copy wait for the update and take its result. Plans that
 // fetch by tensor leave all this to a ParameterWindow. Parameters that rest on the GPU never move.
 // Of several ranks, each fetches its shard; the whole is gathered where the shard is there by the
-// timetable, which is not before another rank's is whose shard is larger.
+// timetable, which is not before another rank's is whose shard is larger. Where the plan has second
+// shards, the whole is gathered from these, which stay until backward.
 #pragma once
 
 #include <cstddef>
@@ -68,7 +69,7 @@ class Parameters {
   bool is_there(int unit) const { return rests_on_gpu(unit) && !shards_.gathers(unit); }
   Slice kept(int unit) const;
   Slice gpu_buffer(int unit, std::uint64_t count);
-  void gather(int unit, Arriving& arriving);
+  void gather(const ParameterFetch& fetch, Arriving& arriving);
   std::uint64_t width() const { return program_.problem().parameter_bytes(); }
   bool is_stale(const ParameterFetch& fetch) const;
   bool is_waiting(const ParameterFetch& fetch, const Piece& piece) const;
@@ -95,6 +96,7 @@ class Parameters {
   std::size_t next_read_ = 0, next_use_ = 0;  // in Timetable::fetches
   std::deque<Arriving> arriving_;             // for the uses from next_use_ on
   std::vector<Slice> on_gpu_;                 // by unit
+  std::vector<Slice> second_;                 // by unit: its second shard, from forward to backward
 };
 
 }  // namespace spillway

@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "base/errors.hpp"
+#include "policies/movement/meshes.hpp"
 
 namespace spillway {
 
@@ -84,20 +85,6 @@ struct Mask {
     return "a mask of tensors, in hexadecimal: 00 to ff, with qk_norm to 1ff";
   }
   std::vector<std::string> samples(int) const { return {"00", "10", "ff"}; }
-};
-
-// GPUs of a node by nodes.
-struct Meshes {
-  using Value = Mesh;
-  std::string write(const Mesh& mesh) const { return mesh.size() > 0 ? to_string(mesh) : "open"; }
-  bool read(const std::string& text, Mesh& mesh) const {
-    if (text != "open") return parse_mesh(text, mesh);
-    mesh = {0, 0};
-    return true;
-  }
-  bool holds(const Mesh& mesh) const { return (mesh.inside > 0) == (mesh.across > 0); }
-  std::string describe() const { return "GPUs of a node x nodes, as in 8x4, or open"; }
-  std::vector<std::string> samples(int) const { return {"open"}; }
 };
 
 constexpr Elements any_elements{};
@@ -182,12 +169,16 @@ void for_fields(PlanType& plan, const Field& field) {
         "where nothing is saved, the whole layer runs again in backward");
   field("shards.parameters", plan.shards.parameters, Meshes{},
         "ranks with a shard each of parameters that rest on the GPU; open: whole on each");
+  field("shards.second_parameters", plan.shards.second_parameters, Meshes{},
+        "of parameters from forward to backward, a second time; open: none");
   field("shards.gradients", plan.shards.gradients, Meshes{},
         "of gradients, reduced after every micro-batch; open: of whole layers, once complete");
   field("shards.optimizer_state", plan.shards.optimizer_state, Meshes{},
         "of optimizer state; open: all ranks");
   field("shards.all_reduce", plan.shards.all_reduce, on_off(),
         "complete gradients are added up on all ranks, not only where they are applied");
+  field("shards.gather_overlaps", plan.shards.gather_overlaps, on_off(),
+        "parameters are gathered while layers before compute");
   field("shards.reduce_overlaps", plan.shards.reduce_overlaps, on_off(),
         "gradients are reduced while backward goes on");
   field("shards.spread_overlaps", plan.shards.spread_overlaps, on_off(),

@@ -147,15 +147,20 @@ struct Plan {
     // Of parameters that rest on the GPU, which are gathered for their use. Open: whole on every
     // rank. What rests elsewhere is in the shards of optimizer state.
     Mesh parameters{0, 0};
+    // Of parameters between a forward and the backward of its micro-batch: a second, larger shard,
+    // gathered over the ranks of `parameters` that do not share it, and from which the whole is
+    // gathered. Gradients are reduced in the same two hops. Open: there is none.
+    Mesh second_parameters{0, 0};
     // Of sums of gradients, which are reduced after every micro-batch. Open: sums of whole layers,
     // which are reduced once they are complete.
     Mesh gradients{0, 0};
     Mesh optimizer_state{0, 0};  // open: all ranks
     // A complete sum is added up on all ranks, not only where its part is updated.
     bool all_reduce = false;
-    // Sums are reduced while backward goes on, and updated parameters spread while the next step's
-    // forward does; else the GPU waits for all of them.
-    bool reduce_overlaps = true, spread_overlaps = true;
+    // Parameters are gathered while layers before compute, sums are reduced while backward goes on,
+    // and updated parameters spread while the next step's forward does; else the GPU waits for all
+    // of them.
+    bool gather_overlaps = true, reduce_overlaps = true, spread_overlaps = true;
   } shards;
 
   struct {

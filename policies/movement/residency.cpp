@@ -162,7 +162,8 @@ class Emission {
     const Slice saved = activations_.saved(v);
     program_.backward(l, m, weights, activations_.input(v), saved,
                       saved.valid() ? activations_.saves(l) : saved_none, activations_.gradient(v),
-                      sum, gradients_.starts(v), !saved.valid() && plan_.saved.recomputes_output);
+                      sum, gradients_.starts(v), !saved.valid() && plan_.saved.recomputes_output,
+                      gradients_.held());
     const Slice reduced = gradients_.reduce(v);
     if (visit.completes_sum) program_.gradient_complete(l, reduced);
     if (l > 0 || trained_in(units_[unit_index(embedding())]) == 0) return;

@@ -45,6 +45,11 @@ ElementRange shard_of(const ElementRange& whole, int parts, int place) {
           (even + (at < more ? 1 : 0)) * grid};
 }
 
+std::uint64_t largest_shard(const Problem& problem, std::int64_t elements) {
+  const auto all = static_cast<std::uint64_t>(elements);
+  return problem.workload.ranks == 1 ? all : shard_of({0, all}, problem.ranks().size(), 0).elements;
+}
+
 void fetch_by_layer(const Problem& problem, Plan& plan) {
   if (problem.workload.ranks == 1 || !plan.parameters.by_tensor) return;
   plan.parameters.by_tensor = false;
@@ -58,10 +63,11 @@ Shards::Shards(const Problem& problem, const Plan& plan)
       layers_(static_cast<int>(problem.model.layers)),
       ranks_(problem.ranks()),
       gradients_(or_else(plan.shards.gradients, {})),
-      state_(or_else(plan.shards.optimizer_state, problem.ranks())) {
+      state_(or_else(plan.shards.optimizer_state, problem.ranks())),
+      second_(plan.shards.second_parameters) {
   if (!any()) {
-    state_ = {};
-    gradients_ = {};
+    state_ = gradients_ = {};
+    second_ = {0, 0};
     return;
   }
   require_mesh("optimizer state", state_, "the ranks", ranks_);
@@ -70,6 +76,14 @@ Shards::Shards(const Problem& problem, const Plan& plan)
     require_mesh("parameters", parameters(unit), "those of optimizer state", state_);
     if (reduces_each(unit))
       require_mesh("parameters", parameters(unit), "those of gradients", gradients_);
+    if (keeps_second(unit)) {
+      require_mesh("second parameters", second_, "those of parameters", parameters(unit));
+      if (gradients_ != parameters(unit))
+        throw InputError(fmt::format("second parameters need gradients in the shards of "
+                                     "parameters: {}, not {}",
+                                     to_string(parameters(unit)), to_string(gradients_)),
+                         "both are moved in the same two hops");
+    }
     const auto cells = static_cast<std::int64_t>(whole(unit)) / element_alignment;
     if (cells < state_.size())
       throw InputError(
@@ -109,7 +123,10 @@ ElementRange Shards::cut(const ElementRange& whole, const Mesh& outer, const Mes
   return shard_of(whole, among.size(), place_in(among, ranks_, problem_.rank));
 }
 
-ElementRange Shards::kept(int unit) const { return cut({0, whole(unit)}, parameters(unit), {}); }
+ElementRange Shards::kept(int unit) const {
+  return keeps_second(unit) ? cut(second(unit), parameters(unit), second_)
+                            : cut({0, whole(unit)}, parameters(unit), {});
+}
 
 ElementRange Shards::summed(int unit) const {
   return reduces_each(unit) ? cut(kept(unit), gradients_, parameters(unit))

@@ -25,6 +25,10 @@ struct ElementRange {
 // The shard at `place` of `parts` of a range.
 ElementRange shard_of(const ElementRange& whole, int parts, int place);
 
+// Of elements that all ranks share out, the most that one has: what planners count with. All of
+// them where there is one rank.
+std::uint64_t largest_shard(const Problem& problem, std::int64_t elements);
+
 // Several ranks fetch parameters by layer: a shard of a layer holds parts of its tensors.
 void fetch_by_layer(const Problem& problem, Plan& plan);
 
@@ -54,9 +58,20 @@ class Shards {
   // Whether updated parameters have to be spread to others that keep them.
   bool spreads(int unit) const { return state_ != parameters(unit); }
 
-  RankGroup gather_group(int unit) const { return shard_group(parameters(unit)); }
+  // Whether a larger shard of a unit's parameters stays from forward to backward; and its elements.
+  bool keeps_second(int unit) const { return gathers(unit) && second_.size() > 0; }
+  ElementRange second(int unit) const { return cut({0, whole(unit)}, second_, {}); }
+
+  // From what a rank keeps, or from its second shard where it has one, to the whole.
+  RankGroup gather_group(int unit) const {
+    return shard_group(keeps_second(unit) ? second_ : parameters(unit));
+  }
+  // From what a rank keeps to its second shard.
+  RankGroup second_group(int unit) const { return replica_group(parameters(unit), second_); }
+  // Of the gradient of a micro-batch; in two hops where parameters are gathered in two.
   RankGroup reduce_group(int unit) const {
-    return cut_first(shard_group(gradients_), parameters(unit));
+    return keeps_second(unit) ? shard_group(second_)
+                              : cut_first(shard_group(gradients_), parameters(unit));
   }
   // Those that a complete sum is still to be added up over: all ranks, or those that sum the same
   // shard.
@@ -79,7 +94,7 @@ class Shards {
   const Plan& plan_;
   int layers_;
   Ranks ranks_;
-  Mesh gradients_, state_;
+  Mesh gradients_, state_, second_;
 };
 
 }  // namespace spillway

@@ -277,7 +277,7 @@ TaskId Program::evaluate_head(int micro_batch, Slice parameters, Slice hidden) {
 
 TaskId Program::backward(int layer, int micro_batch, Slice parameters, Slice input, Slice saved,
                          SavedMask available, Slice activation_gradient, Slice gradient,
-                         bool first_micro_batch, bool recomputes_output) {
+                         bool first_micro_batch, bool recomputes_output, const Held& held) {
   require_tier(parameters, Tier::gpu, "backward parameters");
   require_tier(input, Tier::gpu, "backward input");
   require_tier(activation_gradient, Tier::gpu, "backward activation gradient");
@@ -296,7 +296,9 @@ TaskId Program::backward(int layer, int micro_batch, Slice parameters, Slice inp
               {access(parameters, Role::parameters, Mode::read),
                access(input, Role::input, Mode::read), access(saved, Role::saved, Mode::read),
                access(activation_gradient, Role::activation_gradient, Mode::read_write),
-               access(gradient, Role::gradient, sum), access(scratch, Role::scratch, Mode::write)});
+               access(gradient, Role::gradient, sum), access(scratch, Role::scratch, Mode::write),
+               access(held[0], Role::source, Mode::read),
+               access(held[1], Role::source, Mode::read)});
 }
 
 TaskId Program::embed_backward(int micro_batch, Slice activation_gradient, Slice gradient,
@@ -456,7 +458,7 @@ void Program::reduce_norms(Slice slots, int unit) {
   emit(task, {access(slots, Role::norms, Mode::read_write)});
 }
 
-TaskId Program::barrier(LaneSet waits_for, LaneSet holds) {
+TaskId Program::barrier(LaneSet waits_for, LaneSet holds, std::int64_t host_ns) {
   if (problem_.workload.ranks == 1) {
     waits_for = waits_for.without(lanes_of_ranks);
     holds = holds.without(lanes_of_ranks);
@@ -466,6 +468,7 @@ TaskId Program::barrier(LaneSet waits_for, LaneSet holds) {
   task.available = waits_for.bits();
   task.saves = holds.bits();
   task.lane = Lane::host_sync;
+  task.params = static_cast<std::uint64_t>(host_ns);
   return emit(task, {});
 }
 

@@ -97,10 +97,12 @@ class Program {
   // `activation_gradient` holds dL/d(output) and, afterwards, dL/d(input). `saved` holds the
   // tensors of `available` (a mask of saved_tensors()), and no others; the rest is recomputed from
   // `input`; with `recomputes_output` the layer's output too, which nothing needs but which
-  // frameworks that re-run the whole layer pay for.
+  // frameworks that re-run the whole layer pay for. `held`, of gradients that are being reduced, are
+  // not used, but no other buffer takes their memory before this task is emitted.
+  using Held = std::array<Slice, 2>;
   TaskId backward(int layer, int micro_batch, Slice parameters, Slice input, Slice saved,
                   SavedMask available, Slice activation_gradient, Slice gradient,
-                  bool first_micro_batch, bool recomputes_output);
+                  bool first_micro_batch, bool recomputes_output, const Held& held = {});
   TaskId embed_backward(int micro_batch, Slice activation_gradient, Slice gradient,
                         bool first_micro_batch);
 
@@ -139,7 +141,9 @@ class Program {
   // What was emitted before on the lanes `waits_for` ends before anything emitted after on the
   // lanes `holds` starts; barriers keep their order among themselves, as on a host thread that
   // waits.
-  TaskId barrier(LaneSet waits_for = LaneSet::all(), LaneSet holds = LaneSet::all());
+  // The host thread works for `host_ns` in between.
+  TaskId barrier(LaneSet waits_for = LaneSet::all(), LaneSet holds = LaneSet::all(),
+                 std::int64_t host_ns = 0);
 
   // Bytes by tier that hold something only because memory was left over (TierUse::kept_bytes).
   void set_kept(const TierBytes& kept) { kept_ = kept; }

@@ -63,6 +63,8 @@ void Rewriting::shrink(const std::vector<std::uint64_t>& bytes) {
   }
 }
 
-void Rewriting::barrier(LaneSet waits_for, LaneSet holds) { program_.barrier(waits_for, holds); }
+void Rewriting::barrier(LaneSet waits_for, LaneSet holds, std::int64_t host_ns) {
+  program_.barrier(waits_for, holds, host_ns);
+}
 
 }  // namespace spillway

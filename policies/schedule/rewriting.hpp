@@ -42,8 +42,9 @@ class Rewriting {
 
   // A task of the program, changed or not: with its step and phase.
   void emit(Task task, std::span<const Access> accesses);
-  // As Program::barrier, in the step and phase of the task emitted last.
-  void barrier(LaneSet waits_for, LaneSet holds);
+  // As Program::barrier, in the step and phase of the task emitted last; the host thread works for
+  // `host_ns` meanwhile.
+  void barrier(LaneSet waits_for, LaneSet holds, std::int64_t host_ns = 0);
 
  private:
   Program& program_;

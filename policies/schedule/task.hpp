@@ -196,7 +196,9 @@ struct Task {
       false;  // backward: recomputation runs the whole layer, as the papers' frameworks do
   bool loss_only : 1 = false;  // head: the losses and no gradient
   bool pageable : 1 = false;   // h2d, d2h: the host's side is not pinned; slower, same bytes
-  // backward: SavedMask of what `saved` holds, the rest is recomputed; barrier: waits_for()
+  // backward: SavedMask of what `saved` holds, the rest is recomputed; barrier: waits_for();
+  // collectives: calls that move it one after the other, in equal parts, as frameworks make them; 0:
+  // one
   std::uint16_t available = 0;
   // forward: SavedMask of what it writes to `saved`; barrier: holds()
   std::uint16_t saves = 0;
@@ -213,7 +215,8 @@ struct Task {
   std::uint64_t bytes = 0;          // moved, for copies and I/O; read, for gradient_norm; of the
                                     // whole, for collectives
   double flops = 0;                 // compute
-  std::uint64_t params = 0;         // optimizer: elements updated
+  std::uint64_t params = 0;         // optimizer: elements updated; barrier: what a framework's
+                                    // host thread does meanwhile, in ns
   std::uint64_t first_element = 0;  // optimizer: first element in the unit
 
   // Of a barrier: the lanes whose earlier tasks it waits for, and whose later tasks wait for it.
