@@ -88,6 +88,14 @@ std::string interval_text(const Evaluation& evaluation, const std::string& margi
                      format_seconds(uncertainty->high(result.step_seconds)), 100 * interval_share);
 }
 
+std::string ranks_text(const Problem& problem) {
+  if (problem.workload.ranks == 1) return "";
+  const Ranks ranks = problem.ranks();
+  return fmt::format("{} ranks, {} GPU{} on {} node{}: {} sequences a step each", ranks.size(),
+                     ranks.inside, ranks.inside == 1 ? "" : "s", ranks.across,
+                     ranks.across == 1 ? "" : "s", problem.workload.rank_batch());
+}
+
 std::string header_text(const Candidate& candidate) {
   const Schedule& schedule = candidate.evaluation.schedule;
   const Problem& problem = schedule.problem();
@@ -97,6 +105,8 @@ std::string header_text(const Candidate& candidate) {
       problem.workload.sequence, problem.workload.micro_batches(),
       problem.workload.micro_batches() == 1 ? "" : "es", problem.workload.micro_batch,
       assumptions_text(problem, schedule.steps()));
+  if (const std::string ranks = ranks_text(problem); !ranks.empty())
+    text += fmt::format("  {}\n", ranks);
   const std::string note = extrapolation_text(problem.machine);
   if (!note.empty()) text += fmt::format("  {}\n", note);
   return text;
@@ -127,6 +137,8 @@ std::string memory_text(const Candidate& candidate) {
       text += fmt::format("   (host.reserved keeps {})", bytes_text(machine.host.reserved));
     text += "\n";
   }
+  if (schedule.problem().workload.ranks > 1)
+    text += "  of a rank each; of host memory and drives it has its part of a node's\n";
   return text;
 }
 

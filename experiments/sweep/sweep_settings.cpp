@@ -210,12 +210,13 @@ ResolvedSettings SettingsResolver::resolve(const SweepSettings& settings) {
     if (find_workload_field(key) != nullptr && !is_choice(key, value)) given[key] = value;
     if (is_machine_key(key) || is_model_key(key)) resolved.overrides.push_back(key + "=" + value);
   }
+  use_all_gpus(*resolved.machine, given);
   resolved.best_micro_batch = !given.contains("micro_batch");
   resolved.chooses_sequences_at_once = !given.contains("sequences_at_once");
   resolved.workload =
       read_workload(given, *resolved.model, usual_precision(resolved.machine->backend()));
   resolved.policy = policy(settings);
-  resolved.problem().validate();
+  (void)resolved.problem();  // which validates it
   WorkloadTexts texts = workload_texts(resolved.workload);
   if (resolved.best_micro_batch) texts["micro_batch"] = "best";
   if (resolved.chooses_sequences_at_once) texts["sequences_at_once"] = "chosen";

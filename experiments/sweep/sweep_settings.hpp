@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "experiments/plan/rank_problem.hpp"
 #include "policies/framework/framework.hpp"
 #include "policies/workload/problem.hpp"
 
@@ -47,9 +48,11 @@ struct ResolvedSettings {
   // What makes of a problem, whose micro-batch is set, what is built; empty: nothing.
   std::function<void(Problem&)> settle() const;
 
+  // Of one rank.
   Problem problem() const {
     Problem problem{*model, *machine, workload, overrides};
     problem.framework = framework;
+    take_rank_share(problem);
     return problem;
   }
 };

@@ -45,6 +45,11 @@ ElementRange shard_of(const ElementRange& whole, int parts, int place) {
           (even + (at < more ? 1 : 0)) * grid};
 }
 
+std::uint64_t largest_shard(const Problem& problem, std::int64_t elements) {
+  const auto all = static_cast<std::uint64_t>(elements);
+  return problem.workload.ranks == 1 ? all : shard_of({0, all}, problem.ranks().size(), 0).elements;
+}
+
 void fetch_by_layer(const Problem& problem, Plan& plan) {
   if (problem.workload.ranks == 1 || !plan.parameters.by_tensor) return;
   plan.parameters.by_tensor = false;

@@ -25,6 +25,10 @@ struct ElementRange {
 // The shard at `place` of `parts` of a range.
 ElementRange shard_of(const ElementRange& whole, int parts, int place);
 
+// Of elements that all ranks share out, the most that one has: what planners count with. All of
+// them where there is one rank.
+std::uint64_t largest_shard(const Problem& problem, std::int64_t elements);
+
 // Several ranks fetch parameters by layer: a shard of a layer holds parts of its tensors.
 void fetch_by_layer(const Problem& problem, Plan& plan);
 
