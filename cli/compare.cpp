@@ -79,6 +79,7 @@ void print_table(const Candidates& candidates) {
   const Problem& problem = all.front().evaluation.schedule.problem();
   fmt::print("{} on {}: {} sequences of {} tokens a step\n", problem.model.name,
              problem.machine.name, problem.workload.batch, problem.workload.sequence);
+  if (const std::string ranks = ranks_text(problem); !ranks.empty()) fmt::print("{}\n", ranks);
   fmt::print("{}\n", assumptions_text(problem, all.front().evaluation.schedule.steps()));
   std::size_t width = 0;
   for (const Candidate& one : all) width = std::max(width, one.evaluation.schedule.policy().size());

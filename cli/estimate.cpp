@@ -43,6 +43,9 @@ std::string speed_text(const Candidate& candidate) {
       "tokens       {} a day",
       format_seconds(result.step_seconds), result.tokens_per_second, result.bound_by,
       100 * result.efficiency, tokens_text(86400 * result.tokens_per_second));
+  if (workload.ranks > 1)
+    text += fmt::format("; {:.1f} tokens/s a GPU",
+                        result.tokens_per_second / static_cast<double>(workload.ranks));
   if (!candidate.wear.steps)
     text += "; 1 billion in " + long_time(billion / result.tokens_per_second);
   text += "\n" + interval_text(candidate.evaluation, "             ");

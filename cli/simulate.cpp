@@ -1,6 +1,7 @@
 // spillway simulate: one policy on one machine, in detail.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -15,6 +16,7 @@
 #include "cli/text/explanation_text.hpp"
 #include "cli/text/output.hpp"
 #include "cli/text/plan_text.hpp"
+#include "experiments/plan/all_ranks.hpp"
 #include "experiments/plots/gantt.hpp"
 #include "experiments/plots/gnuplot.hpp"
 #include "policies/common/run_record.hpp"
@@ -30,7 +32,7 @@ struct Options {
   std::string policy, durability;
   int steps = default_steps;
   std::string trace, dot, gantt;
-  bool json = false, explain = false;
+  bool json = false, explain = false, all_ranks = false;
 };
 
 std::string extension_of(const std::string& path) {
@@ -68,8 +70,26 @@ void check(const Options& options) {
   }
 }
 
+std::string all_ranks_text(const AllRanks& all, double alone) {
+  if (all.are_as_one())
+    return fmt::format("all {} together: each takes what one by itself does, to the nanosecond\n",
+                       all.step_seconds.size());
+  const auto [least, most] = std::minmax_element(all.step_seconds.begin(), all.step_seconds.end());
+  return fmt::format(
+      "all {} together: {} to {} a step; one by itself, whose shards are the largest: {}\n",
+      all.step_seconds.size(), format_seconds(*least), format_seconds(*most),
+      format_seconds(alone));
+}
+
+nlohmann::ordered_json to_json(const AllRanks& all) {
+  return {{"step_seconds", all.step_seconds},
+          {"as_one", all.are_as_one()},
+          {"furthest_ns", all.same_tasks ? nlohmann::ordered_json(all.furthest_ns)
+                                         : nlohmann::ordered_json(nullptr)}};
+}
+
 void print_result(const Candidate& candidate, const SimulationResult& result,
-                  const Explanation& explanation) {
+                  const Explanation& explanation, const std::optional<AllRanks>& all) {
   const Problem& problem = candidate.evaluation.schedule.problem();
   fmt::print("{}", header_text(candidate));
   fmt::print("step           {}   forward {}, backward {}, optimizer {}\n",
@@ -78,6 +98,10 @@ void print_result(const Candidate& candidate, const SimulationResult& result,
   fmt::print("{}", interval_text(candidate.evaluation, "               "));
   fmt::print("throughput     {:.1f} tokens/s   model {:.4g} TFLOPS, hardware {:.4g} TFLOPS\n",
              result.tokens_per_second, result.model_tflops, result.hardware_tflops);
+  if (problem.workload.ranks > 1)
+    fmt::print("ranks          {:.1f} tokens/s a GPU\n",
+               result.tokens_per_second / static_cast<double>(problem.workload.ranks));
+  if (all) fmt::print("               {}", all_ranks_text(*all, result.step_seconds));
   fmt::print("bound          {} by {}: {:.1f} % of the bound is reached\n",
              format_seconds(result.bound_seconds), result.bound_by, 100 * result.efficiency);
   fmt::print("{}", wear_text(candidate.wear, problem.machine, "", 15));
@@ -126,16 +150,20 @@ void run_simulate(const Options& options, int& exit_code) {
     write_file(options.gantt,
                draw(gantt_of(schedule, *result, "gantt"), extension_of(options.gantt).substr(1)));
   }
+  std::optional<AllRanks> all;
+  if (options.all_ranks && result) all = simulate_all_ranks(schedule, *result);
   if (options.json) {
     std::optional<Explanation> explanation;
     if (result) explanation = explain(schedule, *result);
-    fmt::print("{}\n", to_text(to_json(candidate, explanation ? &*explanation : nullptr)));
+    nlohmann::ordered_json json = to_json(candidate, explanation ? &*explanation : nullptr);
+    if (all) json["all_ranks"] = to_json(*all);
+    fmt::print("{}\n", to_text(json));
   } else if (options.explain) {
     std::ostringstream text;
     schedule.write_explain(text);
     fmt::print("{}", text.str());
   } else if (result) {
-    print_result(candidate, *result, explain(schedule, *result));
+    print_result(candidate, *result, explain(schedule, *result), all);
   }
   if (!result) {
     exit_code = exit_does_not_fit;
@@ -162,6 +190,8 @@ void add_simulate(CLI::App& app, int& exit_code) {
   command->add_option("--gantt", options->gantt,
                       "draw one steady step, a row a lane (.svg or .png; needs gnuplot)");
   command->add_option("--dot", options->dot, "write the schedule's graph for Graphviz");
+  command->add_flag("--all-ranks", options->all_ranks,
+                    "simulate every GPU of the machine, and say whether one stands for all");
   command->add_flag("--explain", options->explain, "print the schedule for reading");
   command->add_flag("--json", options->json, "print one JSON object (docs/metrics.md)");
   command->callback([options, &exit_code] { run_simulate(*options, exit_code); });

@@ -139,6 +139,15 @@ Json to_json(const ScheduleSummary& schedule, const SimulationResult* result,
       json[key] = nullptr;
     }
   }
+  if (problem.workload.ranks > 1) {
+    const Ranks ranks = problem.ranks();
+    json["ranks"] = {
+        {"count", ranks.size()},
+        {"gpus_of_a_node", ranks.inside},
+        {"nodes", ranks.across},
+        {"tokens_per_second_per_gpu",
+         result != nullptr ? Json(result->tokens_per_second / ranks.size()) : Json(nullptr)}};
+  }
   json["critical_path"] = explanation ? critical_path_json(*explanation) : Json(nullptr);
   json["stalls"] = explanation ? stalls_json(*explanation) : Json(nullptr);
   json["tasks"] = schedule.tasks;

@@ -19,6 +19,19 @@ std::string in_words(const char* name) {
   return text;
 }
 
+// What ranks do together, by what it is for.
+const char* name_among_ranks(const TaskClass& task_class) {
+  if (task_class.kind == TaskKind::norms_reduce) return "norms added up over the ranks";
+  switch (task_class.lane) {
+    case Lane::ranks_gather:
+      return "parameters gathered from the ranks";
+    case Lane::ranks_reduce:
+      return "gradients added up over the ranks";
+    default:
+      return "updated parameters spread to the ranks";
+  }
+}
+
 }  // namespace
 
 TaskClass class_of(const Schedule& schedule, const Task& task) {
@@ -30,6 +43,7 @@ TaskClass class_of(const Schedule& schedule, const Task& task) {
 
 std::string to_string(const TaskClass& task_class) {
   if (task_class.kind == TaskKind::barrier) return "barrier";
+  if (is_collective(task_class.kind)) return name_among_ranks(task_class);
   if (task_class.lane == Lane::cpu_optimizer && task_class.kind == TaskKind::optimizer)
     return to_string(Lane::cpu_optimizer);
   // Copies by their direction: a policy may have both on one lane.

@@ -11,6 +11,8 @@ namespace spillway::cli {
 
 // "2.3 h", "12 days", "1.4 years"
 std::string long_time(double seconds);
+// "8 ranks, 4 GPUs on 2 nodes: 16 sequences a step each"; empty where there is one.
+std::string ranks_text(const Problem& problem);
 // "gpt-65b on rtx4090-12ssd, policy ..." and the workload, a line each.
 std::string header_text(const Candidate& candidate);
 // Between what times 90 % of runs are to lie, a line after `margin`; empty where the machine file

@@ -71,8 +71,7 @@ struct Prediction {
 };
 
 Prediction predict(const Paper& paper, const Division& division, PointSimulator& simulator,
-                   const Elasticities& moved, const ShareProgress& progress,
-                   const Tuning* known) {
+                   const Elasticities& moved, const ShareProgress& progress, const Tuning* known) {
   Prediction all;
   all.refit = refit(simulator, paper, division.kept, moved, progress, known);
   for (const PointId& point : division.left_out) {

@@ -116,7 +116,7 @@ struct PaperConstant {
   // Of what is not refitted: as well known as this. A verdict on memory that is another one at an
   // end hangs on the constant. Empty: not looked at.
   std::string range_least, range_most;
-  std::string place;              // file:line, for errors
+  std::string place;  // file:line, for errors
 };
 
 // What a refit leaves out at a time, to predict it.

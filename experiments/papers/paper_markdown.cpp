@@ -114,9 +114,11 @@ std::string nearer_left_out(const std::vector<PaperReport>& reports) {
 // Nothing where no figure was left out.
 std::string headline(const std::vector<PaperReport>& reports) {
   HeadlineSums sums;
-  std::string factors, table =
-      "| paper | left out | points | left out, mean error | worst | own fit, mean error | closed "
-      "form, left out | told by nothing else |\n|---|---|---|---|---|---|---|---|\n";
+  std::string factors,
+      table =
+          "| paper | left out | points | left out, mean error | worst | own fit, mean error | "
+          "closed "
+          "form, left out | told by nothing else |\n|---|---|---|---|---|---|---|---|\n";
   for (const PaperReport& report : reports) {
     if (!report.left_out) continue;
     for (const Fold& fold : report.left_out->folds) {
@@ -298,8 +300,7 @@ std::string accuracy_markdown(const std::vector<PaperReport>& reports, const std
                    result.paper.title, result.paper.citation, result.paper.machine,
                    result.paper.constants);
     add_constants(result, out);
-    if (!result.experiments.empty())
-      fmt::format_to(to, "\n{}.\n", verdicts_text(result));
+    if (!result.experiments.empty()) fmt::format_to(to, "\n{}.\n", verdicts_text(result));
     for (std::size_t i = 0; i < result.experiments.size(); ++i)
       add_experiment(result.paper, result.paper.experiments[i], result.experiments[i], out);
     for (std::size_t i = 0; i < result.ratios.size(); ++i)
@@ -316,8 +317,8 @@ KnownFits known_fits(const std::string& accuracy_markdown, const std::string& pa
   for (std::string line; std::getline(lines, line);) {
     if (line.rfind(fitted_begins, 0) != 0) continue;
     // paper | fold | method | place factor place factor ...
-    std::istringstream parts(line.substr(fitted_begins.size(), line.rfind(fitted_ends) -
-                                                                   fitted_begins.size()));
+    std::istringstream parts(
+        line.substr(fitted_begins.size(), line.rfind(fitted_ends) - fitted_begins.size()));
     std::string of, fold, method, factors;
     std::getline(parts, of, '|');
     std::getline(parts, fold, '|');

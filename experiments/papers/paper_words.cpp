@@ -91,7 +91,8 @@ std::string verdicts_text(const PaperResult& result) {
     }
   }
   return fmt::format(
-      "{} of {} verdicts on memory are as published; of the {} that no constant of memory was chosen "
+      "{} of {} verdicts on memory are as published; of the {} that no constant of memory was "
+      "chosen "
       "in view of, {}. {} would be another one at an end of the range of a constant that is not "
       "better known",
       all.fits_as_published, all.fits_known, all.unseen_known, all.unseen_as_published, hanging);
@@ -106,8 +107,8 @@ std::string nearer_text(const PaperResult& result) {
   for (const auto& [name, sums] : by_system) {
     if (sums.predictions == 0) continue;
     std::string& list = sums.mean <= sums.closed_form_mean ? ours : theirs;
-    list += fmt::format("{}{} ({} against {})", list.empty() ? "" : ", ", name, share_text(sums.mean),
-                        share_text(sums.closed_form_mean));
+    list += fmt::format("{}{} ({} against {})", list.empty() ? "" : ", ", name,
+                        share_text(sums.mean), share_text(sums.closed_form_mean));
   }
   if (!ours.empty()) ours = "the simulator is nearer for " + ours;
   if (!theirs.empty()) theirs = "the closed form is nearer for " + theirs;

@@ -10,9 +10,9 @@
 #include "base/units.hpp"
 #include "exec/data/checkpoint.hpp"
 #include "exec/store/frozen_files.hpp"
+#include "experiments/plan/rank_problem.hpp"
 #include "policies/machine/gpu_workspaces.hpp"
 #include "policies/machine/memory_beside.hpp"
-#include "policies/machine/rank_share.hpp"
 #include "policies/model/model_folder.hpp"
 #include "policies/model/peft.hpp"
 
@@ -159,12 +159,9 @@ Problem ProblemRequest::problem(std::optional<bool> on_gpu) const {
     }
     given["ranks"] = given["gradient_groups"] = std::to_string(processes.count);
   }
-  // A machine of several GPUs is taken as a whole.
-  if (const std::int64_t gpus = problem.machine.cluster.count(); gpus > 1)
-    given.emplace("ranks", std::to_string(gpus));
+  use_all_gpus(problem.machine, given);
   problem.workload = read_workload(given, problem.model, usual_precision(backend));
-  problem.validate();
-  problem.machine = rank_share(problem.machine, problem.ranks().inside);
+  take_rank_share(problem);
   if (on_gpu.value_or(!machine.empty() && backend == Backend::cuda)) {
     if (!gpu_memory.empty()) problem.machine.gpu.limit = problem.machine.gpu.memory;
     leave_room_for_workspaces(problem);

@@ -87,12 +87,43 @@ double attention_slowdown(std::int64_t head_width, std::int64_t tokens) {
 ShapeTimes::ShapeTimes(const Problem& problem)
     : problem_(problem),
       gpu_(problem.machine.gpu),
-      flops_(gpu_.flops * gpu_.clock * std::max(1.0, gpu_.product_gain)),
       moves_(gpu_.product_gain > 0 && gpu_.memory_bandwidth > 0),
+      flops_(product_rate()),
       sequences_(known() ? sequences_of_kernel(problem) : 1),
       tokens_(sequences_ * problem.workload.sequence) {
   for (const Machine::Gpu::ShapeRate& row : gpu_.by_shape)
     shares_[row.hidden][row.tokens] = row.share;
+}
+
+// Of large ones, at the clock that is kept.
+double ShapeTimes::product_rate() const {
+  const double rate = gpu_.flops * gpu_.clock * std::max(1.0, gpu_.product_gain);
+  if (!moves_ || problem_.framework == own_framework) return rate;
+  // What a token of a GPT's layer of that width takes, forward and backward: 12 C^2 multiply-adds
+  // three times, and passes_of_others() of all operators.
+  constexpr double width = 5120, products = 72 * width * width, passes = 44 * width;
+  constexpr double bytes_per_element = 2, most_faster = 1.25;
+  const double beside = passes * bytes_per_element / (gpu_.memory_bandwidth * share_of_bandwidth);
+  const double seconds = std::max(products / rate - beside, products / (most_faster * rate));
+  return products / seconds;
+}
+
+double ShapeTimes::passes_of_others(const LayerOperator& one, bool is_backward) const {
+  if (problem_.framework == own_framework) return 0;
+  const ModelSpec& model = problem_.model;
+  const auto width = static_cast<double>(model.hidden);
+  const bool is_gpt = model.architecture == Architecture::gpt;
+  double columns = 0;
+  if (one.is_attention()) {
+    columns = 8 * width;  // q, k, v and the output are read, and written in another order
+  } else if (one.name == "attn-proj" || one.makes == saved_none) {
+    columns = 3 * width;                          // the residual is added; in backward, split
+    if (is_gpt) columns += 2.5 * width;           // dropout, with a mask of a byte
+    if (is_gpt && is_backward) columns += width;  // the bias' gradient
+  } else if (one.name == "fc" && is_backward) {
+    columns = static_cast<double>(model.ffn);  // the bias' gradient
+  }
+  return static_cast<double>(tokens_) * columns;
 }
 
 bool ShapeTimes::known() const {
@@ -123,7 +154,7 @@ double ShapeTimes::layer_seconds(const Task& task) const {
 
 // What adapters compute beside the matrix goes at the full rate: their bytes are counted elsewhere.
 double ShapeTimes::forward_seconds(const LayerOperator& one, double flops) const {
-  const double moving = moving_seconds(one.moved);
+  const double moving = moving_seconds(one.moved + passes_of_others(one, false));
   if (one.is_attention()) return attention_seconds(flops) + moving;
   if (one.outputs == 0) return moving;
   const ProductShape shape{tokens_, one.outputs, one.inputs};
@@ -131,7 +162,7 @@ double ShapeTimes::forward_seconds(const LayerOperator& one, double flops) const
 }
 
 double ShapeTimes::backward_seconds(const LayerOperator& one) const {
-  const double moving = moving_seconds(one.backward_moved);
+  const double moving = moving_seconds(one.backward_moved + passes_of_others(one, true));
   if (one.is_attention()) return attention_seconds(one.backward_flops) + moving;
   if (one.outputs == 0) return moving;
   const ProductShape of_input{tokens_, one.inputs, one.outputs},

@@ -28,7 +28,13 @@
 // tenths of gpu.memory_bandwidth (a copy on an H200: 4.3 of 4.8 TB/s), and each kernel takes 3 us
 // to start and to end on the GPU. A hidden size of 768 has seven times as many of these elements a
 // FLOP as one of 5120. Without that key gpu.flops is of a whole layer, beside which they count
-// nothing. Further passes of another program are in its framework's compute.time.
+// nothing.
+//
+// Another framework fuses nothing (PyTorch, operator by operator): residuals are added, values
+// dropped and heads transposed in passes of their own, forward and backward. It reaches gpu.flops
+// with them in a layer of 5120 columns, as Ratel's did when the rate of an RTX 4090 was measured,
+// so its products count as faster by as much as these passes take there: narrower layers, in which
+// they weigh more, are slower than our own. What a framework adds to wide ones is its compute.time.
 //
 // gpu.clock scales the rates of products and attention.
 #pragma once
@@ -76,14 +82,16 @@ class ShapeTimes {
   double backward_seconds(const LayerOperator& one) const;
   double attention_seconds(double flops) const;
   double moving_seconds(double elements) const;
+  double product_rate() const;
+  // Elements of one operator's passes that only another framework has.
+  double passes_of_others(const LayerOperator& one, bool is_backward) const;
   double share_at(std::int64_t tokens) const;
   double quantised_seconds(const ProductShape& shape) const;
 
   const Problem& problem_;
   const Machine::Gpu& gpu_;
-  const double flops_;  // per second, of whole layers or, with a gain, of products; at the
-                        // clock that is kept
   const bool moves_;    // operators beside products and attention take time
+  const double flops_;  // per second, of whole layers or, with a gain, of products
   const std::int64_t sequences_, tokens_;                          // of one kernel
   std::map<std::int64_t, std::map<std::int64_t, double>> shares_;  // by hidden size, by tokens
 };

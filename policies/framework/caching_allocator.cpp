@@ -10,9 +10,9 @@ namespace {
 
 constexpr std::uint64_t mib = std::uint64_t{1} << 20;
 constexpr std::uint64_t least_block = 512;
-constexpr std::uint64_t most_of_small = mib;           // bytes of a small block
+constexpr std::uint64_t most_of_small = mib;  // bytes of a small block
 constexpr std::uint64_t small_segment = 2 * mib;
-constexpr std::uint64_t medium_segment = 20 * mib;     // for blocks below:
+constexpr std::uint64_t medium_segment = 20 * mib;  // for blocks below:
 constexpr std::uint64_t least_own_segment = 10 * mib;
 constexpr std::uint64_t segment_grid = 2 * mib;
 
@@ -144,7 +144,8 @@ ReplayedMemory replay(const std::vector<TensorEvent>& events) {
   constexpr std::uint64_t unlimited = ~std::uint64_t{0} / 2;
   std::uint64_t too_small = memory.live > 0 ? memory.live - 1 : 0;
   std::uint64_t enough = *reserved_for(events, unlimited);
-  const std::uint64_t step = std::max<std::uint64_t>((enough - std::min(enough, too_small)) / 250, 1);
+  const std::uint64_t step =
+      std::max<std::uint64_t>((enough - std::min(enough, too_small)) / 250, 1);
   while (enough > too_small + step) {
     const std::uint64_t tried = too_small + (enough - too_small) / 2;
     if (reserved_for(events, tried)) {

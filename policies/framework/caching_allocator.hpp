@@ -1,5 +1,5 @@
-// PyTorch's allocator of GPU memory (c10/cuda/CUDACachingAllocator.cpp, versions 1.x and 2.x, with the
-// default options), and what it reserves for tensors that come and go.
+// PyTorch's allocator of GPU memory (c10/cuda/CUDACachingAllocator.cpp, versions 1.x and 2.x, with
+// the default options), and what it reserves for tensors that come and go.
 //
 //   size of a block    the tensor's bytes, rounded up to 512
 //   segment            what is asked of CUDA where no free block is large enough: 2 MiB for a block
@@ -67,8 +67,8 @@ struct ReplayedMemory {
   std::uint64_t needed = 0;  // capacity with which the allocator serves all of them
 };
 
-// Of tensors 0..n-1, each allocated once, in this order. `needed` is exact to 1/250 of what fragmentation could
-// add.
+// Of tensors 0..n-1, each allocated once, in this order. `needed` is exact to 1/250 of what
+// fragmentation could add.
 ReplayedMemory replay(const std::vector<TensorEvent>& events);
 
 }  // namespace spillway

@@ -22,53 +22,53 @@ const std::vector<std::pair<std::string, std::string>>& framework_files();  // f
 namespace {
 
 std::vector<Field> fields_of(Framework& framework) {
-  return {text_field("name", framework.name, "my-program"),
-          text_field("description", framework.description, "what it trains with"),
-          flag_field("memory.whole_micro_batch", framework.whole_micro_batch),
-          count_field("memory.checkpoints_per_layer", framework.checkpoints_per_layer),
-          count_field("memory.logit_bytes", framework.logit_bytes),
-          count_field("memory.layer_pieces", framework.layer_pieces),
-          count_field("memory.parameter_pieces", framework.parameter_pieces),
-          count_field("memory.gradient_pieces", framework.gradient_pieces),
-          flag_field("memory.caching_allocator", framework.caching_allocator),
-          bytes_field("memory.gpu", framework.gpu_bytes),
-          bytes_field("memory.host", framework.host_bytes),
-          number_field("memory.host_bytes_per_parameter", framework.host_bytes_per_parameter),
-          number_field("memory.overflow_bytes_per_parameter",
-                       framework.overflow_bytes_per_parameter),
-          flag_field("memory.optimizer_slots", framework.optimizer_slots),
-          count_field("memory.least_optimizer_slots", framework.least_optimizer_slots),
-          count_field("memory.optimizer_buffers", framework.optimizer_buffers),
-          count_field("memory.optimizer_group", framework.optimizer_group),
-          count_field("memory.parameter_slots", framework.parameter_slots),
-          bytes_field("memory.parameter_buffer", framework.parameter_buffer),
-          bytes_field("memory.activation_buffer", framework.activation_buffer),
-          flag_field("memory.pinned_checkpoints", framework.pinned_checkpoints),
-          flag_field("memory.pinned_rounding", framework.pinned_rounding),
-          count_field("gradient.bytes", framework.gradient_bytes),
-          flag_field("gradient.accumulators", framework.accumulators),
-          flag_field("gradient.returns", framework.gradients_return),
-          count_field("gradient.bucket", framework.gpu_bucket),
-          count_field("ranks.gradient_bytes", framework.summed_gradient_bytes),
-          count_field("ranks.layer_calls", framework.layer_calls),
-          count_field("ranks.reduce_bucket", framework.reduce_bucket),
-          count_field("ranks.spread_bucket", framework.spread_bucket),
-          flag_field("copies.pageable_checkpoints", framework.pageable_checkpoints),
-          flag_field("copies.pageable_gradients", framework.pageable_gradients),
-          flag_field("copies.last_checkpoint_leaves", framework.last_checkpoint_leaves),
-          flag_field("copies.one_lane", framework.one_copy_lane),
-          count_field("cpu.pass_bytes", framework.cpu_pass_bytes),
-          count_field("cpu.overflow_pass_bytes", framework.cpu_overflow_pass_bytes),
-          number_field("cpu.pass_time", framework.cpu_pass_time),
-          nanoseconds_field("io.read_operation", framework.read_operation_ns),
-          nanoseconds_field("io.write_operation", framework.write_operation_ns),
-          flag_field("compute.fp16", framework.fp16),
-          number_field("compute.time", framework.compute_time),
-          count_field("host.operators", framework.host_operators),
-          nanoseconds_field("host.operator", framework.operator_ns),
-          nanoseconds_field("host.hook", framework.hook_ns),
-          nanoseconds_field("host.sync", framework.sync_ns),
-          nanoseconds_field("host.step", framework.step_ns)};
+  return {
+      text_field("name", framework.name, "my-program"),
+      text_field("description", framework.description, "what it trains with"),
+      flag_field("memory.whole_micro_batch", framework.whole_micro_batch),
+      count_field("memory.checkpoints_per_layer", framework.checkpoints_per_layer),
+      count_field("memory.logit_bytes", framework.logit_bytes),
+      count_field("memory.layer_pieces", framework.layer_pieces),
+      count_field("memory.parameter_pieces", framework.parameter_pieces),
+      count_field("memory.gradient_pieces", framework.gradient_pieces),
+      flag_field("memory.caching_allocator", framework.caching_allocator),
+      bytes_field("memory.gpu", framework.gpu_bytes),
+      bytes_field("memory.host", framework.host_bytes),
+      number_field("memory.host_bytes_per_parameter", framework.host_bytes_per_parameter),
+      number_field("memory.overflow_bytes_per_parameter", framework.overflow_bytes_per_parameter),
+      flag_field("memory.optimizer_slots", framework.optimizer_slots),
+      count_field("memory.least_optimizer_slots", framework.least_optimizer_slots),
+      count_field("memory.optimizer_buffers", framework.optimizer_buffers),
+      count_field("memory.optimizer_group", framework.optimizer_group),
+      count_field("memory.parameter_slots", framework.parameter_slots),
+      bytes_field("memory.parameter_buffer", framework.parameter_buffer),
+      bytes_field("memory.activation_buffer", framework.activation_buffer),
+      flag_field("memory.pinned_checkpoints", framework.pinned_checkpoints),
+      flag_field("memory.pinned_rounding", framework.pinned_rounding),
+      count_field("gradient.bytes", framework.gradient_bytes),
+      flag_field("gradient.accumulators", framework.accumulators),
+      flag_field("gradient.returns", framework.gradients_return),
+      count_field("gradient.bucket", framework.gpu_bucket),
+      count_field("ranks.gradient_bytes", framework.summed_gradient_bytes),
+      count_field("ranks.layer_calls", framework.layer_calls),
+      count_field("ranks.reduce_bucket", framework.reduce_bucket),
+      count_field("ranks.spread_bucket", framework.spread_bucket),
+      flag_field("copies.pageable_checkpoints", framework.pageable_checkpoints),
+      flag_field("copies.pageable_gradients", framework.pageable_gradients),
+      flag_field("copies.last_checkpoint_leaves", framework.last_checkpoint_leaves),
+      flag_field("copies.one_lane", framework.one_copy_lane),
+      count_field("cpu.pass_bytes", framework.cpu_pass_bytes),
+      count_field("cpu.overflow_pass_bytes", framework.cpu_overflow_pass_bytes),
+      number_field("cpu.pass_time", framework.cpu_pass_time),
+      nanoseconds_field("io.read_operation", framework.read_operation_ns),
+      nanoseconds_field("io.write_operation", framework.write_operation_ns),
+      flag_field("compute.fp16", framework.fp16),
+      number_field("compute.time", framework.compute_time),
+      count_field("host.operators", framework.host_operators),
+      nanoseconds_field("host.operator", framework.operator_ns),
+      nanoseconds_field("host.hook", framework.hook_ns),
+      nanoseconds_field("host.sync", framework.sync_ns),
+      nanoseconds_field("host.step", framework.step_ns)};
 }
 
 Field point_field(HostPoint& value) {
@@ -186,11 +186,12 @@ void check_memory(const Framework& framework, const FieldReader& reader) {
     reader.fail({"memory.checkpoints_per_layer", "it is less than 1",
                  "1: whole layers are recomputed; 2: halves"});
   if ((framework.optimizer_buffers > 0) != (framework.optimizer_group > 0))
-    reader.fail({framework.optimizer_group > 0 ? "memory.optimizer_buffers"
-                                               : "memory.optimizer_group",
-                 "it is missing, and the other of the two is given", "give both, or none"});
+    reader.fail(
+        {framework.optimizer_group > 0 ? "memory.optimizer_buffers" : "memory.optimizer_group",
+         "it is missing, and the other of the two is given", "give both, or none"});
   for (const auto& [key, value] :
-       {std::pair("memory.gpu", framework.gpu_bytes), std::pair("memory.host", framework.host_bytes),
+       {std::pair("memory.gpu", framework.gpu_bytes),
+        std::pair("memory.host", framework.host_bytes),
         std::pair("memory.parameter_buffer", framework.parameter_buffer),
         std::pair("memory.activation_buffer", framework.activation_buffer)}) {
     if (value > most_buffer_bytes)
@@ -199,8 +200,7 @@ void check_memory(const Framework& framework, const FieldReader& reader) {
   constexpr double most_per_parameter = 1000;
   for (const auto& [key, value] :
        {std::pair("memory.host_bytes_per_parameter", framework.host_bytes_per_parameter),
-        std::pair("memory.overflow_bytes_per_parameter",
-                  framework.overflow_bytes_per_parameter)}) {
+        std::pair("memory.overflow_bytes_per_parameter", framework.overflow_bytes_per_parameter)}) {
     if (value > most_per_parameter)
       reader.fail({key, fmt::format("it is more than {}", most_per_parameter),
                    "give the bytes of one parameter, for example 3"});

@@ -46,14 +46,15 @@ struct Framework {
   // at once as its state and gradient need, and so many at least.
   bool optimizer_slots = false;
   std::int64_t least_optimizer_slots = 0;
-  // Pinned fp32 buffers for the optimizer on the SSD, so many, of the largest of its groups: tensors
-  // in the order of the model up to so many elements or more. 0: slots as above, or the schedule's.
+  // Pinned fp32 buffers for the optimizer on the SSD, so many, of the largest of its groups:
+  // tensors in the order of the model up to so many elements or more. 0: slots as above, or the
+  // schedule's.
   std::int64_t optimizer_buffers = 0, optimizer_group = 0;
   // Slots of host memory for parameters read from the SSD, each of the largest tensor. 0: what the
   // schedule takes.
   std::int64_t parameter_slots = 0;
-  // Pinned buffers, one allocation each, for parameters and for activations that come from and go to
-  // the SSD, whatever is trained. The schedule's take their place up to that size.
+  // Pinned buffers, one allocation each, for parameters and for activations that come from and go
+  // to the SSD, whatever is trained. The schedule's take their place up to that size.
   std::uint64_t parameter_buffer = 0, activation_buffer = 0;
   // Checkpoints that wait in host memory have a pinned allocation each.
   bool pinned_checkpoints = false;

@@ -17,8 +17,8 @@ class Tensors {
       : program_(program),
         problem_(problem),
         framework_(framework),
-        tokens_(static_cast<std::uint64_t>(problem.workload.micro_batch *
-                                           problem.workload.sequence)) {}
+        tokens_(
+            static_cast<std::uint64_t>(problem.workload.micro_batch * problem.workload.sequence)) {}
 
   std::vector<TensorEvent> list() {
     const auto buffers = program_.buffers();
@@ -26,7 +26,8 @@ class Tensors {
     std::vector<std::vector<BufferId>> first(tasks.size()), last(tasks.size());
     for (BufferId id = 0; id < buffers.size(); ++id) {
       const BufferInfo& one = buffers[id];
-      if (one.tier != Tier::gpu || one.first_use == none || one.kind == BufferKind::scratch) continue;
+      if (one.tier != Tier::gpu || one.first_use == none || one.kind == BufferKind::scratch)
+        continue;
       if (one.persistent) {
         make(program_.bytes(id));
         continue;

@@ -87,8 +87,9 @@ SwapModel swap_model(const Problem& problem, const Costs& costs, double host_ava
   result.link = costs.links().one_way();
   result.drives = costs.drives();
   // The embedding's parameters stay on the GPU; its optimizer state does not.
-  const double in_layers = static_cast<double>(model.layers * model.layer_parameters());
-  const double trained = static_cast<double>(model.trained_parameters());
+  const auto ranks = static_cast<double>(problem.workload.ranks);
+  const double in_layers = static_cast<double>(model.layers * model.layer_parameters()) / ranks;
+  const double trained = static_cast<double>(model.trained_parameters()) / ranks;
   result.parameter_bytes = in_layers * static_cast<double>(problem.parameter_bytes());
   result.state_bytes = static_cast<double>(problem.state_bytes()) * trained;
   result.gradient_bytes = trained * static_cast<double>(problem.gradient_bytes());

@@ -7,6 +7,7 @@
 #include "base/units.hpp"
 #include "policies/model/operators.hpp"
 #include "policies/model/scratch.hpp"
+#include "policies/movement/shards.hpp"
 #include "policies/movement/step.hpp"
 
 namespace spillway {
@@ -37,9 +38,11 @@ double state_slot_bytes(Problem problem, Plan plan) {
 
 // Host memory first for parameters on their way, optimizer state and gradients (MEM_avail).
 double host_memory_left(const Problem& problem, const Plan& plan, OptimizerOverlap overlap) {
-  const auto layer = static_cast<double>(unit_elements(problem.model, 0));
-  const auto trained =
-      static_cast<double>(trained_elements(problem.model, problem.model.layers - 1));
+  const auto shard_of = [&](std::int64_t elements) {
+    return static_cast<double>(largest_shard(problem, elements));
+  };
+  const double layer = shard_of(unit_elements(problem.model, 0));
+  const double trained = shard_of(trained_elements(problem.model, problem.model.layers - 1));
   const auto width = static_cast<double>(problem.parameter_bytes());
   const auto gradient = static_cast<double>(problem.gradient_bytes());
   const bool keeps_gradients =
@@ -66,8 +69,12 @@ std::vector<SwapOperator> that_fit_gpu(const Problem& problem, const Plan& plan,
       std::max(plan.parameters.gpu_ahead, plan.parameters.backward_gpu_ahead.value_or(0));
   const auto scratch = static_cast<double>(
       std::max(backward_scratch_bytes(problem, saved_none), head_scratch_bytes(problem)));
-  const double rest = outer * width + outer_trained * gradient + (ahead + 1) * layer * width +
-                      3 * trained * gradient + scratch +
+  // Of several ranks, the shards that whole layers are gathered from, too.
+  const double shard = problem.workload.ranks > 1
+                           ? static_cast<double>(largest_shard(problem, unit_elements(model, 0)))
+                           : 0;
+  const double rest = outer * width + outer_trained * gradient +
+                      (ahead + 1) * (layer + shard) * width + 3 * trained * gradient + scratch +
                       4 * static_cast<double>(checkpoint_bytes(problem));
   const double most =
       (static_cast<double>(problem.machine.gpu.memory) - rest) / std::max(plan.saved.slots, 1);

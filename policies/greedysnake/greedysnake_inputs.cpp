@@ -5,6 +5,7 @@
 #include "policies/greedysnake/greedysnake_lp.hpp"
 #include "policies/model/saved.hpp"
 #include "policies/model/scratch.hpp"
+#include "policies/movement/shards.hpp"
 
 namespace spillway {
 
@@ -30,15 +31,15 @@ GreedySnakeInputs greedysnake_inputs(const Problem& problem, const Costs& costs)
   const auto unit = static_cast<std::uint64_t>(unit_elements(model, 0));
   // What is not in layers, and its sums of gradients: a tied embedding has two.
   const auto outer = static_cast<std::uint64_t>(outer_elements(model));
-  const auto outer_sums = static_cast<std::uint64_t>(
-      trained_elements(model, embedding_unit(model)) + trained_elements(model, head_unit(model)));
+  const std::int64_t outer_sums =
+      trained_elements(model, embedding_unit(model)) + trained_elements(model, head_unit(model));
   const auto trained = static_cast<std::uint64_t>(trained_elements(model, model.layers - 1));
-  const auto outer_trained = static_cast<std::uint64_t>(outer_trained_elements(model));
   const std::uint64_t activation = checkpoint_bytes(problem);
 
   GreedySnakeInputs in;
   in.units = static_cast<double>(model.layers);
-  in.unit_parameters = static_cast<double>(unit);
+  // A rank moves and updates its shard; with the rates that it has, so that gpus stays 1.
+  in.unit_parameters = static_cast<double>(largest_shard(problem, unit_elements(model, 0)));
   in.device_bytes = static_cast<double>(problem.parameter_bytes());
   in.gradient_bytes = static_cast<double>(problem.gradient_bytes());
   in.moment_bytes = static_cast<double>(moment_bytes(problem.workload.moments));
@@ -50,13 +51,16 @@ GreedySnakeInputs greedysnake_inputs(const Problem& problem, const Costs& costs)
       std::max(head_scratch_bytes(problem), backward_scratch_bytes(problem, saved_none)) +
       saved_bytes(problem, saved_all(problem.model));
   const std::uint64_t width = problem.parameter_bytes(), gradient = problem.gradient_bytes();
-  in.gpu_memory = std::max(0.0, static_cast<double>(machine.gpu.memory) -
-                                    sum({2 * unit * width, 2 * trained * gradient, outer * width,
-                                         outer_sums * gradient, 6 * activation, working}));
+  in.gpu_memory = std::max(
+      0.0, static_cast<double>(machine.gpu.memory) -
+               sum({2 * unit * width, 2 * trained * gradient, outer * width,
+                    static_cast<std::uint64_t>(outer_sums) * gradient, 6 * activation, working}));
   // And in host memory: the optimizer state, gradients and updated parameters of both.
   in.host_memory = std::max(
       0.0, static_cast<double>(machine.host.memory) -
-               sum({problem.state_bytes() * outer_trained, outer_sums * gradient, outer * width}));
+               sum({problem.state_bytes() * largest_shard(problem, outer_trained_elements(model)),
+                    largest_shard(problem, outer_sums) * gradient,
+                    largest_shard(problem, outer_elements(model)) * width}));
   try {
     in.forward_seconds = costs.forward_seconds();
     in.backward_seconds =

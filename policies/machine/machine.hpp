@@ -51,7 +51,7 @@ struct Machine {
 
   struct Gpu {
     bool is_cpu = false;  // the CPU backend stands in: compute and copies use host cores and DRAM
-    std::uint64_t memory = 0;   // usable bytes, of the schedule: what the file gives, less `context`
+    std::uint64_t memory = 0;  // usable bytes, of the schedule: what the file gives, less `context`
     std::uint64_t context = 0;  // bytes that the CUDA context and its libraries take
     // Training on a GPU takes so many bytes beside `memory` (gpu_workspaces.hpp), and was told to
     // take `limit` at most in all. 0: not known, not told. No keys of the file.

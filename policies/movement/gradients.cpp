@@ -409,10 +409,10 @@ bool Gradients::is_applied(int unit, std::uint64_t element) const {
   return gradients_[unit_index(unit)].applied.contains(element);
 }
 
-void Gradients::apply(int unit, const Piece& piece, int step) {
-  Gradient& gradient = gradients_[unit_index(unit)];
+void Gradients::apply(const UpdateRange& range, int step) {
+  Gradient& gradient = gradients_[unit_index(range.unit)];
   SPILLWAY_ASSERT(gradient.step == step, "an update has its gradient");
-  gradient.applied.add(piece.first, piece.end());
+  gradient.applied.add(range.first, range.first + range.elements);
 }
 
 Gradients::Operands Gradients::on_gpu(int unit, const Piece& piece) const {

@@ -73,7 +73,7 @@ class Gradients {
   // Whether updates are still to come that apply a gradient of a step before `step`.
   bool is_unapplied(int unit, int step) const {
     const Gradient& gradient = gradients_[unit_index(unit)];
-    return gradient.step >= 0 && gradient.step < step && gradient.applied.size() < elements(unit);
+    return gradient.step >= 0 && gradient.step < step && gradient.applied.size() < updated(unit);
   }
   // Whether the unit's last gradient was applied to an element.
   bool is_applied(int unit, std::uint64_t element) const;
@@ -84,8 +84,8 @@ class Gradients {
   };
   Operands on_gpu(int unit, const Piece& piece) const;
   Operands in_host(int unit, const Piece& piece) const;
-  // An update applies the gradient of `step` to a piece, whose gradient that has to be.
-  void apply(int unit, const Piece& piece, int step);
+  // An update applies the gradient of `step` to a range, whose gradient that has to be.
+  void apply(const UpdateRange& range, int step);
 
  private:
   // A part of a gradient in host memory, for one update or several. The part that waits for the
@@ -114,8 +114,11 @@ class Gradients {
   int head() const {
     return static_cast<int>(units_.size()) - 1;
   }  // the embedding where it is tied
-  // That are trained: on this rank; and in a sum that is not complete.
+  // That are trained: on this rank; in the ranges of its updates; in a sum that is not complete.
   std::uint64_t elements(int unit) const { return trained_in(units_[unit_index(unit)]); }
+  std::uint64_t updated(int unit) const {
+    return shards_.any() ? shards_.most_updated(unit) : elements(unit);
+  }
   std::uint64_t in_sum(int unit) const {
     return shards_.any() ? shards_.summed(unit).elements : elements(unit);
   }

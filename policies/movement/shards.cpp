@@ -45,6 +45,11 @@ ElementRange shard_of(const ElementRange& whole, int parts, int place) {
           (even + (at < more ? 1 : 0)) * grid};
 }
 
+std::uint64_t largest_shard(const Problem& problem, std::int64_t elements) {
+  const auto all = static_cast<std::uint64_t>(elements);
+  return problem.workload.ranks == 1 ? all : shard_of({0, all}, problem.ranks().size(), 0).elements;
+}
+
 void fetch_by_layer(const Problem& problem, Plan& plan) {
   if (problem.workload.ranks == 1 || !plan.parameters.by_tensor) return;
   plan.parameters.by_tensor = false;
@@ -126,6 +131,11 @@ ElementRange Shards::kept(int unit) const {
 ElementRange Shards::summed(int unit) const {
   return reduces_each(unit) ? cut(kept(unit), gradients_, parameters(unit))
                             : ElementRange{0, whole(unit)};
+}
+
+// Cutting again, among other ranks, leaves the first as many as cutting at once.
+std::uint64_t Shards::most_updated(int unit) const {
+  return shard_of({0, whole(unit)}, state_.size(), 0).elements;
 }
 
 ElementRange Shards::updated(int unit) const {

@@ -25,6 +25,10 @@ struct ElementRange {
 // The shard at `place` of `parts` of a range.
 ElementRange shard_of(const ElementRange& whole, int parts, int place);
 
+// Of elements that all ranks share out, the most that one has: what planners count with. All of
+// them where there is one rank.
+std::uint64_t largest_shard(const Problem& problem, std::int64_t elements);
+
 // Several ranks fetch parameters by layer: a shard of a layer holds parts of its tensors.
 void fetch_by_layer(const Problem& problem, Plan& plan);
 
@@ -40,6 +44,10 @@ class Shards {
   ElementRange kept(int unit) const;
   // That this rank updates; part of what it keeps.
   ElementRange updated(int unit) const;
+  // Elements that the first rank updates, which are as many as any rank's or a cell more. Ranks
+  // meet in collectives, so that all follow one order of work: that of the first, of which a rank
+  // with a cell less leaves the last cell out.
+  std::uint64_t most_updated(int unit) const;
   // Whose gradient this rank sums over micro-batches; holds what it updates.
   ElementRange summed(int unit) const;
 

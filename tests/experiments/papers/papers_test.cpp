@@ -275,7 +275,8 @@ range = ["1GB", "1TB"]
   folder.write("machine.toml", tight);
   folder.write("trial.toml", std::string(head) + experiment_text +
                                  replaced(constant, "[\"1GB\", \"1TB\"]", "[\"1GB\", \"5GB\"]"));
-  const PaperPoint point = run_paper(load_paper(folder.paper())).experiments[0].systems[0].points[0];
+  const PaperPoint point =
+      run_paper(load_paper(folder.paper())).experiments[0].systems[0].points[0];
   REQUIRE(point.fits);
   REQUIRE(point.margin.share.value_or(1) < 0.5);
   CHECK(point.hangs_on == std::vector<std::size_t>{0});

@@ -12,10 +12,10 @@ using namespace spillway::test;
 namespace {
 
 constexpr std::uint64_t mib = std::uint64_t{1} << 20;
-constexpr std::uint64_t plenty = std::uint64_t{1} << 40;
+constexpr std::uint64_t unlimited = std::uint64_t{1} << 40;
 
 std::uint64_t reserved_for(std::uint64_t bytes) {
-  CachingAllocator allocator(plenty);
+  CachingAllocator allocator(unlimited);
   REQUIRE(allocator.allocate(bytes));
   return allocator.reserved();
 }
@@ -32,7 +32,7 @@ TEST_CASE("A tensor is asked of CUDA in segments of 2 MiB, of 20 MiB, or rounded
 }
 
 TEST_CASE("Blocks are split, joined with free neighbours, and chosen by the best fit") {
-  CachingAllocator allocator(plenty);
+  CachingAllocator allocator(unlimited);
   const auto first = allocator.allocate(8 * mib);
   const auto second = allocator.allocate(8 * mib);  // the rest of the same 20 MiB
   CHECK(allocator.reserved() == 20 * mib);
@@ -43,7 +43,7 @@ TEST_CASE("Blocks are split, joined with free neighbours, and chosen by the best
   CHECK(allocator.allocate(20 * mib));  // the first segment is whole again
   CHECK(allocator.reserved() == 40 * mib);
   // Less than 1 MiB of a large block is not given back.
-  CachingAllocator tight(plenty);
+  CachingAllocator tight(unlimited);
   REQUIRE(tight.allocate(19 * mib + 1));
   CHECK(tight.reserved() == 20 * mib);
   REQUIRE(tight.allocate(2 * mib));
@@ -61,8 +61,14 @@ TEST_CASE("Segments that nothing uses are given back before memory is out") {
 
 TEST_CASE("A hole that is too small for the next tensor is memory that is needed, too") {
   // 40 | 20 | 40 of one segment of 100; the 40s go, and one of 60 has no place.
-  const ReplayedMemory memory = replay({{0, 100 * mib}, {0, 0}, {1, 40 * mib}, {2, 20 * mib},
-                                        {3, 40 * mib}, {1, 0}, {3, 0}, {4, 60 * mib}});
+  const ReplayedMemory memory = replay({{0, 100 * mib},
+                                        {0, 0},
+                                        {1, 40 * mib},
+                                        {2, 20 * mib},
+                                        {3, 40 * mib},
+                                        {1, 0},
+                                        {3, 0},
+                                        {4, 60 * mib}});
   CHECK(memory.live == 100 * mib);
   CHECK(memory.needed >= memory.live);
   CHECK(memory.needed <= 160 * mib);

@@ -12,14 +12,18 @@
 
 namespace spillway::test {
 
-// The problem with as many micro-batches on each of so many ranks, and an embedding of so many
-// cells of the element grid that each rank has one.
+// The problem with as many micro-batches on each of so many ranks, and units of so many cells of
+// the element grid that each rank has one.
 inline Problem among(Problem problem, const Ranks& ranks) {
   problem.machine.cluster.gpus = ranks.inside;
   problem.machine.cluster.nodes = ranks.across;
   problem.workload.ranks = ranks.size();
   problem.workload.batch *= ranks.size();
   problem.model.vocabulary *= ranks.size();
+  if (ranks.size() > 7) {
+    problem.model.hidden *= 2;
+    problem.model.ffn *= 2;
+  }
   return problem;
 }
 
@@ -41,7 +45,8 @@ inline StatedShards stated_shards(const Problem& problem, const Plan& plan) {
     return mesh.size() > 0 ? mesh : usual;
   };
   return {or_else(plan.shards.gradients, Mesh{}),
-          or_else(plan.shards.optimizer_state, problem.ranks()), plan.shards.all_reduce};
+          or_else(plan.shards.optimizer_state, problem.ranks()), plan.shards.all_reduce,
+          or_else(plan.shards.second_parameters, Mesh{})};
 }
 
 }  // namespace spillway::test

@@ -1,0 +1,60 @@
+#include "experiments/plan/all_ranks.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "base/errors.hpp"
+#include "policies/common/policy.hpp"
+#include "sim/ranks.hpp"
+
+namespace spillway {
+
+namespace {
+
+// With their edges some 10 GB.
+constexpr double most_tasks = 20e6;
+
+void require_several(const Schedule& first) {
+  const Problem& problem = first.problem();
+  if (problem.workload.ranks == 1) {
+    throw InputError(Setting{"all_ranks"} + Message(": " + problem.machine.name + " has one rank"),
+                     "name a machine of several GPUs, or give it some, e.g. " +
+                         Setting{"set", "cluster.gpus=4"});
+  }
+  const double tasks =
+      static_cast<double>(first.tasks().size()) * static_cast<double>(problem.workload.ranks);
+  if (tasks > most_tasks) {
+    throw InputError(
+        Setting{"all_ranks"} +
+            Message(fmt::format(": {} ranks of {} tasks each are more than the {:.0f} million "
+                                "that are simulated together",
+                                problem.workload.ranks, first.tasks().size(), most_tasks / 1e6)),
+        "take fewer ranks or steps: one rank by itself is exact for any number of them");
+  }
+}
+
+}  // namespace
+
+AllRanks simulate_all_ranks(const Schedule& first, const SimulationResult& alone) {
+  require_several(first);
+  std::vector<Schedule> schedules = {first};
+  Problem problem = first.problem();
+  for (problem.rank = 1; problem.rank < problem.ranks().size(); ++problem.rank)
+    schedules.push_back(build_schedule(problem, first.policy(), first.steps()));
+  AllRanks all;
+  for (const SimulationResult& rank : simulate_ranks(schedules)) {
+    all.step_seconds.push_back(rank.step_seconds);
+    if (rank.tasks.size() != alone.tasks.size()) {
+      all.same_tasks = false;
+      continue;
+    }
+    for (std::size_t task = 0; task < rank.tasks.size(); ++task)
+      all.furthest_ns = std::max<std::int64_t>(
+          all.furthest_ns, std::abs(rank.tasks[task].end_ns - alone.tasks[task].end_ns));
+  }
+  return all;
+}
+
+}  // namespace spillway

@@ -1,0 +1,28 @@
+// Whether one rank stands for all: all ranks of a problem built and simulated together
+// (sim/ranks.hpp), beside the first simulated by itself.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "policies/schedule/schedule.hpp"
+#include "sim/simulate.hpp"
+
+namespace spillway {
+
+struct AllRanks {
+  std::vector<double> step_seconds;  // by rank
+  // The furthest that the end of a task of any rank is from that of the first by itself; nothing is
+  // compared where a rank has other tasks, whose shard is a cell smaller.
+  std::int64_t furthest_ns = 0;
+  bool same_tasks = true;
+
+  // Up to how sums of nanoseconds are rounded.
+  bool are_as_one() const { return same_tasks && furthest_ns <= 1; }
+};
+
+// `first`: the schedule of rank 0, and `alone` what it takes by itself. Throws InputError where
+// there is one rank, and where so many ranks are too many tasks.
+AllRanks simulate_all_ranks(const Schedule& first, const SimulationResult& alone);
+
+}  // namespace spillway
