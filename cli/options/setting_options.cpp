@@ -6,9 +6,11 @@
 namespace spillway::cli {
 
 std::string setting_help(const std::string& key) {
-  const TrainSetting* const setting = find_train_setting(key);
-  SPILLWAY_ASSERT(setting != nullptr, key);
-  return flags_in(setting->help);
+  if (const TrainSetting* const setting = find_train_setting(key)) return flags_in(setting->help);
+  // What a training takes from mpirun: it can be asked about all the same.
+  const WorkloadField* const field = find_workload_field(key);
+  SPILLWAY_ASSERT(field != nullptr, key);
+  return field->help;
 }
 
 void add_setting_option(CLI::App& command, const TrainSetting& setting) {
