@@ -22,7 +22,7 @@ ShardsAtRest::ShardsAtRest(const ResumePoint& point, StateReader& own, const Rin
       continue;
     }
     auto other = std::make_unique<Other>();
-    other->point = find_commit(place_of_rank(point.location, rank), point.record.version);
+    other->point = find_commit(place_beside(point.location, rank), point.record.version);
     SsdStoreOptions with;
     with.run = other->point.run;
     with.make_ring = make_ring;
