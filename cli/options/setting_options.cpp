@@ -2,13 +2,16 @@
 
 #include "base/errors.hpp"
 #include "cli/text/flags.hpp"
+#include "policies/workload/workload_fields.hpp"
 
 namespace spillway::cli {
 
 std::string setting_help(const std::string& key) {
-  const TrainSetting* const setting = find_train_setting(key);
-  SPILLWAY_ASSERT(setting != nullptr, key);
-  return flags_in(setting->help);
+  if (const TrainSetting* const setting = find_train_setting(key)) return flags_in(setting->help);
+  // Of a workload that is not trained by one process: mpirun says how many ranks there are.
+  const WorkloadField* const field = find_workload_field(key);
+  SPILLWAY_ASSERT(field != nullptr, key);
+  return flags_in(field->help);
 }
 
 void add_setting_option(CLI::App& command, const TrainSetting& setting) {
