@@ -21,10 +21,18 @@ OrderOfWork order_of_work(const Problem& problem, const Policy& policy, const Pl
 
 namespace {
 
+// Ranks that meet in collectives need one plan: it is made for the first of them, whose shards are
+// the largest.
+Plan plan_with(const Policy& policy, const Problem& problem) {
+  if (problem.rank == 0) return policy.plan(problem, Costs(problem));
+  Problem first = problem;
+  first.rank = 0;
+  return policy.plan(first, Costs(first));
+}
+
 Program emit_bare(const Problem& problem, const Policy& policy, const EmitOptions& with) {
   policy.check(problem);
-  const Problem& plan_of = with.plan_of ? *with.plan_of : problem;
-  Plan plan = policy.plan(plan_of, Costs(plan_of));
+  Plan plan = plan_with(policy, with.plan_of ? *with.plan_of : problem);
   if (with.retention) plan.retention = *with.retention;
   fetch_by_layer(problem, plan);
   check_plan(problem, plan);

@@ -155,9 +155,18 @@ void require_buildable(const Problem& problem, int steps) {
   require_length(problem, steps, tasks_at_first_sight(problem, steps));
 }
 
+// All ranks do as the first, whose shards are the largest: what is left open, and what is kept in
+// memory that is left over, is settled for it.
 Schedule build_schedule(const Problem& problem, const std::string& policy, int steps) {
-  const ParsedPolicy parsed = parse_policy(policy);
   require_buildable(problem, steps);
+  if (problem.rank > 0) {
+    Problem of_first = problem;
+    of_first.rank = 0;
+    const Schedule first = build_schedule(of_first, policy, steps);
+    return emit(problem, parse_policy(first.policy()), {.steps = steps, .spare = first.spare()})
+        .finish(first.policy(), steps);
+  }
+  const ParsedPolicy parsed = parse_policy(policy);
   return Settler(problem, parsed, steps).build();
 }
 

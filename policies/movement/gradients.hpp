@@ -41,10 +41,16 @@ class Gradients {
   Slice embedding_accumulator(VisitId v);
   // Whether visit v begins the sum in its layer's accumulator.
   bool starts(VisitId v) const {
-    return work_.visits[v].starts_sum || shards_.reduces_each(work_.visits[v].layer);
+    return starts_group(v) || shards_.reduces_each(work_.visits[v].layer);
   }
-  // Called once visit v has added to them: what is due is added up over the ranks. Return what this
-  // rank then has of a complete gradient; of an incomplete one nothing that matters.
+  // The same of the accumulators of head and embedding.
+  bool starts_group(VisitId v) const {
+    const Visit& visit = work_.visits[v];
+    return visit.starts_sum || (in_group_ > 0 && visit.micro_batch % in_group_ == 0);
+  }
+  // Called once visit v has added to them: what is due is added up, over groups of micro-batches
+  // and over the ranks. Return what this rank then has of a complete gradient; of an incomplete one
+  // nothing that matters.
   Slice reduce(VisitId v);
   Slice reduce_head(VisitId v);
   Slice reduce_embedding(VisitId v);
@@ -67,7 +73,7 @@ class Gradients {
   // Whether updates are still to come that apply a gradient of a step before `step`.
   bool is_unapplied(int unit, int step) const {
     const Gradient& gradient = gradients_[unit_index(unit)];
-    return gradient.step >= 0 && gradient.step < step && gradient.applied.size() < elements(unit);
+    return gradient.step >= 0 && gradient.step < step && gradient.applied.size() < updated(unit);
   }
   // Whether the unit's last gradient was applied to an element.
   bool is_applied(int unit, std::uint64_t element) const;
@@ -78,8 +84,8 @@ class Gradients {
   };
   Operands on_gpu(int unit, const Piece& piece) const;
   Operands in_host(int unit, const Piece& piece) const;
-  // An update applies the gradient of `step` to a piece, whose gradient that has to be.
-  void apply(int unit, const Piece& piece, int step);
+  // An update applies the gradient of `step` to a range, whose gradient that has to be.
+  void apply(const UpdateRange& range, int step);
 
  private:
   // A part of a gradient in host memory, for one update or several. The part that waits for the
@@ -91,6 +97,8 @@ class Gradients {
   struct Gradient {
     int step = -1;
     Slice gpu, head;  // accumulators on the GPU; invalid: in host memory, or not begun
+    // Of the group of micro-batches that is being summed, where it is not the first one.
+    Slice group, head_group;
     std::vector<HostGradient> host;
     ElementSet applied;
   };
@@ -106,8 +114,11 @@ class Gradients {
   int head() const {
     return static_cast<int>(units_.size()) - 1;
   }  // the embedding where it is tied
-  // That are trained: on this rank; and in a sum that is not complete.
+  // That are trained: on this rank; in the ranges of its updates; in a sum that is not complete.
   std::uint64_t elements(int unit) const { return trained_in(units_[unit_index(unit)]); }
+  std::uint64_t updated(int unit) const {
+    return shards_.any() ? shards_.most_updated(unit) : elements(unit);
+  }
   std::uint64_t in_sum(int unit) const {
     return shards_.any() ? shards_.summed(unit).elements : elements(unit);
   }
@@ -121,6 +132,11 @@ class Gradients {
   std::uint64_t width() const { return program_.problem().gradient_bytes(); }
   Slice buffer(Tier tier, int unit, std::uint64_t count, BufferKind kind);
   void begin(int unit, int step);
+  bool is_first_group(VisitId v) const {
+    return in_group_ == 0 || work_.visits[v].micro_batch < in_group_;
+  }
+  Slice group_sum(VisitId v, int unit, Slice& group, BufferKind kind);
+  void add_group(VisitId v, int unit, Slice& group, Slice sum);
   Slice add_up(int unit, Slice sum, BufferKind kind);
   void reduce_each(const Visit& visit, Slice sum);
   void take_host_memory(int unit, std::uint64_t leaving);
@@ -144,6 +160,7 @@ class Gradients {
   Slice fresh_;  // of one micro-batch, where sums are kept in shards
   Program::Held held_;
   int first_backward_;
+  int in_group_;  // micro-batches that are summed by themselves; 0: all of this rank's
   std::vector<Gradient> gradients_;  // by unit
   std::vector<Leaving> leaving_;     // oldest first
   std::vector<Leaving> bucket_;      // gradients that leave together

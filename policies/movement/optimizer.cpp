@@ -71,15 +71,13 @@ void Optimizer::read_next() {
     if (plan_.gradients.on_ssd) read_gradients(event, slot);
     return;
   }
-  const Update& update = work_.updates[event.update];
-  for (std::uint32_t r = 0; r < update.range_count; ++r) {
-    const UpdateRange& range = work_.ranges[update.first_range + r];
+  for_ranges_of(event, [&](const UpdateRange& range) {
     Pieces& pieces = units_[unit_index(range.unit)];
     read_pieces(program_, range.unit, piece_after(pieces, range.first),
                 piece_after(pieces, range.first + range.elements), &Piece::state,
                 &Piece::fresh_state, BufferKind::optimizer_state,
                 [](const Piece& piece) { return piece.state_at == Tier::ssd; });
-  }
+  });
 }
 
 void Optimizer::read_gradients(const OptimizerEvent& event, Slice slot) {
@@ -131,6 +129,7 @@ void Optimizer::update(const OptimizerEvent& event) {
   ++updated_;
   read_ahead(event.moment, updated_ - 1);
   const int step = work_.updates[event.update].gradient_step;
+  for_ranges_of(event, [&](const UpdateRange& range) { gradients_.apply(range, step); });
   for_pieces_of(event, [&](int unit, Piece& piece) { update(unit, piece, event.on_gpu, step); });
   if (blocks) program_.barrier();
   program_.point(HostPoint::updated);
@@ -146,7 +145,6 @@ void Optimizer::update(const OptimizerEvent& event) {
 }
 
 void Optimizer::update(int unit, Piece& piece, bool on_gpu, int gradient_step) {
-  gradients_.apply(unit, piece, gradient_step);
   const std::uint64_t first = piece.first + (shards_.any() ? shards_.updated(unit).first : 0);
   if (on_gpu) {
     const Gradients::Operands gradient = gradients_.on_gpu(unit, piece);
@@ -193,14 +191,15 @@ void Optimizer::write_back() {
 void Optimizer::spread(const OptimizerEvent& event) {
   if (!shards_.any()) return;
   const std::uint64_t width = program_.problem().parameter_bytes();
-  for_pieces_of(event, [&](int unit, const Piece& piece) {
-    const ElementRange updated = shards_.updated(unit), kept = shards_.kept(unit);
+  for_ranges_of(event, [&](const UpdateRange& range) {
+    const int unit = range.unit;
     std::uint64_t& count = to_spread_[unit_index(unit)];
-    count += piece.elements;
-    if (count < updated.elements) return;
+    count += range.elements;
+    if (count < shards_.most_updated(unit)) return;
     count = 0;
-    if (kept.elements == updated.elements) return;
-    const Slice whole{piece.parameters.buffer, 0, kept.elements * width};
+    if (!shards_.spreads(unit)) return;
+    const ElementRange updated = shards_.updated(unit), kept = shards_.kept(unit);
+    const Slice whole{units_[unit_index(unit)].front().parameters.buffer, 0, kept.elements * width};
     program_.all_gather(Lane::ranks_spread, shards_.spread_group(unit),
                         whole.part((updated.first - kept.first) * width, updated.elements * width),
                         whole, unit);

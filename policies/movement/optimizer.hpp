@@ -44,6 +44,12 @@ class Optimizer {
   void for_pieces_of(const OptimizerEvent& event, const Act& act) {
     for_pieces(units_, work_, work_.updates[event.update], act);
   }
+  template <class Act>
+  void for_ranges_of(const OptimizerEvent& event, const Act& act) const {
+    const Update& update = work_.updates[event.update];
+    for (std::uint32_t r = 0; r < update.range_count; ++r)
+      act(work_.ranges[update.first_range + r]);
+  }
   int gradient_step(std::size_t u) const { return work_.updates[updates_[u].update].gradient_step; }
   void find_state_reads();
   // Whether the optimizer state of update `u`, as the step before left it, has been written back.

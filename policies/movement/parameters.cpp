@@ -89,29 +89,30 @@ void Parameters::copy_ahead(VisitId v, bool whole) {
     if ((fetches[f].copy_end - fetches[f].copy_begin == 1) != whole) continue;
     const auto share = static_cast<double>(v + 1 - fetches[f].copy_begin) /
                        static_cast<double>(fetches[f].copy_end - fetches[f].copy_begin);
-    copy(f, on_grid(elements(fetches[f].unit), share));
+    copy(f, share);
   }
 }
 
-// Elements up to `to` of what use `f` needs cross to the GPU.
-void Parameters::copy(std::size_t f, std::uint64_t to) {
+// The first elements of what use `f` needs cross to the GPU, so large a share of them.
+void Parameters::copy(std::size_t f, double share) {
   const ParameterFetch& fetch = times_.fetches()[f];
   if (is_there(fetch.unit)) return;
   if (arriving_.size() <= f - next_use_) arriving_.resize(f - next_use_ + 1);
   Arriving& arriving = arriving_[f - next_use_];
-  if (to <= arriving.arrived) return;
+  if (arriving.whole.valid()) return;
   if (rests_on_gpu(fetch.unit)) {
     arriving.copied = kept(fetch.unit);
-    arriving.arrived = elements(fetch.unit);
     return gather(fetch, arriving);
   }
-  if (arriving.arrived == 0) {
+  const std::uint64_t to = on_grid(elements(fetch.unit), share);
+  if (arriving.arrived == 0 && to > 0) {
     read(fetch);
     arriving.copied = gpu_buffer(fetch.unit, elements(fetch.unit));
   }
-  upload(fetch.unit, arriving.arrived, to, arriving.copied);
-  arriving.arrived = to;
-  if (to < elements(fetch.unit)) return;
+  if (to > arriving.arrived) upload(fetch.unit, arriving.arrived, to, arriving.copied);
+  arriving.arrived = std::max(arriving.arrived, to);
+  const bool is_there = shards_.any() ? share >= 1 : to == elements(fetch.unit);
+  if (!is_there) return;
   gather(fetch, arriving);
   if (stays_in_host(fetch.unit, f + 1)) return;
   for (Piece& piece : units_[unit_index(fetch.unit)]) piece.fresh_parameters = {};
@@ -181,7 +182,7 @@ void Parameters::upload(int unit, std::uint64_t from, std::uint64_t to, Slice gp
 void Parameters::use() {
   const int unit = times_.fetches()[next_use_].unit;
   SPILLWAY_ASSERT(!is_stale(times_.fetches()[next_use_]), "parameters are current when used");
-  copy(next_use_, elements(unit));
+  copy(next_use_, 1);
   if (!is_there(unit)) on_gpu_[unit_index(unit)] = arriving_.front().whole;
   if (!arriving_.empty()) arriving_.pop_front();
   ++next_use_;

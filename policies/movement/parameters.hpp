@@ -4,8 +4,9 @@
 // its use as the timetable says; then both copies are dropped. Where the update that a use depends
 // on is not emitted yet, the read and the copy wait for the update and take its result. Plans that
 // fetch by tensor leave all this to a ParameterWindow. Parameters that rest on the GPU never move.
-// Of several ranks, each fetches its shard; the whole is gathered as soon as the shard is there. Where
-// the plan has second shards, the whole is gathered from these, which stay until backward.
+// Of several ranks, each fetches its shard; the whole is gathered where the shard is there by the
+// timetable, which is not before another rank's is whose shard is larger. Where the plan has second
+// shards, the whole is gathered from these, which stay until backward.
 #pragma once
 
 #include <cstddef>
@@ -79,7 +80,7 @@ class Parameters {
   }
   void read(const ParameterFetch& fetch);
   void copy_ahead(VisitId v, bool whole);
-  void copy(std::size_t f, std::uint64_t to);
+  void copy(std::size_t f, double share);
   void upload(int unit, std::uint64_t from, std::uint64_t to, Slice gpu);
   void use();
 

@@ -48,6 +48,16 @@ class DelayedParts {
   std::vector<std::vector<Part>> by_unit_;  // ascending
 };
 
+// What ranges have beyond the elements that this rank updates.
+void leave_out_last_cells(const Shards& shards, std::vector<std::vector<Range>>& all) {
+  for (std::size_t unit = 0; unit < all.size(); ++unit) {
+    const std::uint64_t end = shards.updated(static_cast<int>(unit)).elements;
+    std::erase_if(all[unit], [&](const Range& range) { return range.first >= end; });
+    Range& last = all[unit].back();
+    last.elements = std::min(last.elements, end - last.first);
+  }
+}
+
 // The updates of each unit, ascending, and what is frozen after them; together they are the unit.
 std::vector<std::vector<Range>> ranges_by_unit(const Problem& problem, const Shards& shards,
                                                const OrderOfWork& work) {
@@ -75,6 +85,7 @@ std::vector<std::vector<Range>> ranges_by_unit(const Problem& problem, const Sha
                       "a policy cuts a unit the same way in every step");
     }
   }
+  if (shards.any()) leave_out_last_cells(shards, all);
   return all;
 }
 

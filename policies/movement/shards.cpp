@@ -101,6 +101,17 @@ Mesh Shards::parameters(int unit) const {
   return on_gpu ? or_else(plan_.shards.parameters, {}) : state_;
 }
 
+RankGroup Shards::scatter_group(int unit) const {
+  const RankGroup group = replica_group(state_, summed_mesh(unit));
+  return reduces_each(unit) ? group : cut_first(group, parameters(unit));
+}
+
+RankGroup Shards::spread_group(int unit) const {
+  const RankGroup group = replica_group(state_, parameters(unit));
+  if (!reduces_each(unit)) return group;
+  return cut_first(group, replica_group(gradients_, parameters(unit)).mesh);
+}
+
 // The shard of `whole`, which ranks of the mesh `inner` have, among those of `outer` around it.
 ElementRange Shards::cut(const ElementRange& whole, const Mesh& outer, const Mesh& inner) const {
   const RankGroup among = replica_group(outer, inner);
@@ -115,6 +126,11 @@ ElementRange Shards::kept(int unit) const {
 ElementRange Shards::summed(int unit) const {
   return reduces_each(unit) ? cut(kept(unit), gradients_, parameters(unit))
                             : ElementRange{0, whole(unit)};
+}
+
+// Cutting again, among other ranks, leaves the first as many as cutting at once.
+std::uint64_t Shards::most_updated(int unit) const {
+  return shard_of({0, whole(unit)}, state_.size(), 0).elements;
 }
 
 ElementRange Shards::updated(int unit) const {

@@ -3,8 +3,10 @@
 // What of the model states is cut into shards, and among which ranks, is a plan's choice
 // (Plan::shards); all that ZeRO, FSDP, MiCS and AMSP (arXiv 2311.00257) differ in. A unit's
 // elements are cut on the element grid, as evenly as that allows, the first shards being the larger
-// ones. The embedding and a head of its own are kept whole on every rank, as are their gradients'
-// sums; their optimizer state is cut as that of layers.
+// ones. Meshes lie in each other, parameters' in gradients' in optimizer state's, and so do the
+// shards: what a rank keeps is cut among the ranks that keep it. The embedding and a head of its
+// own are kept whole on every rank, as are their gradients' sums; their optimizer state is cut as
+// that of layers.
 #pragma once
 
 #include <cstdint>
@@ -38,6 +40,10 @@ class Shards {
   ElementRange kept(int unit) const;
   // That this rank updates; part of what it keeps.
   ElementRange updated(int unit) const;
+  // Elements that the first rank updates, which are as many as any rank's or a cell more. Ranks
+  // meet in collectives, so that all follow one order of work: that of the first, of which a rank
+  // with a cell less leaves the last cell out.
+  std::uint64_t most_updated(int unit) const;
   // Whose gradient this rank sums over micro-batches; holds what it updates.
   ElementRange summed(int unit) const;
 
@@ -60,16 +66,17 @@ class Shards {
   RankGroup second_group(int unit) const { return replica_group(parameters(unit), second_); }
   // Of the gradient of a micro-batch; in two hops where parameters are gathered in two.
   RankGroup reduce_group(int unit) const {
-    return shard_group(keeps_second(unit) ? second_ : gradients_);
+    return keeps_second(unit) ? shard_group(second_)
+                              : cut_first(shard_group(gradients_), parameters(unit));
   }
   // Those that a complete sum is still to be added up over: all ranks, or those that sum the same
   // shard.
   RankGroup sync_group(int unit) const { return replica_group(ranks_, summed_mesh(unit)); }
   // Among them those that share out what is updated.
-  RankGroup scatter_group(int unit) const { return replica_group(state_, summed_mesh(unit)); }
+  RankGroup scatter_group(int unit) const;
   // And those that then hold the same part.
   RankGroup copies_group() const { return replica_group(ranks_, state_); }
-  RankGroup spread_group(int unit) const { return replica_group(state_, parameters(unit)); }
+  RankGroup spread_group(int unit) const;
   const Mesh& state() const { return state_; }
 
  private:

@@ -32,7 +32,7 @@ Step::Step(const Problem& problem, const Plan& plan, bool evaluates)
       gradients_(static_cast<std::size_t>(head_) + 1),
       cuts_(static_cast<std::size_t>(head_) + 1),
       first_backward_(static_cast<int>(first_backward_layer(problem.model))) {
-  const auto trained = [&](int unit) { return shards_.updated(unit).elements; };
+  const auto trained = [&](int unit) { return shards_.most_updated(unit); };
   layer_elements_ = trained(layers_ - 1);
   outer_elements_ = {trained(embedding()), trained(head_)};
   work_.evaluates = evaluates;
@@ -195,6 +195,14 @@ void Step::note_cut(int unit, std::uint64_t element) {
   if (at == cuts.end() || *at != element) cuts.insert(at, element);
 }
 
+// Of a tensor each rank updates its part, so that a shard has the unit's tensors in small.
+std::uint64_t Step::in_shard(int unit, std::uint64_t element) const {
+  const std::uint64_t whole = shards_.whole(unit);
+  return element >= whole
+             ? elements(unit)
+             : on_grid(elements(unit), static_cast<double>(element) / static_cast<double>(whole));
+}
+
 void Step::apply(int unit, std::uint64_t first, std::uint64_t count) {
   Gradient& gradient = gradients_[static_cast<std::size_t>(unit)];
   gradient.applied.add(first, first + count);
@@ -206,11 +214,11 @@ void Step::apply(int unit, std::uint64_t first, std::uint64_t count) {
       return;
     case UpdateGroup::tensors:
       for (const TensorRange& tensor : unit_tensors(problem_.model, unit)) {
-        const std::uint64_t at = shards_.updated(unit).first;
-        const std::uint64_t from = std::max(at + first, tensor.first);
-        const std::uint64_t to = std::min(at + first + count, tensor.first + tensor.elements);
+        const std::uint64_t from = std::max(first, in_shard(unit, tensor.first));
+        const std::uint64_t to =
+            std::min(first + count, in_shard(unit, tensor.first + tensor.elements));
         if (from >= to) continue;
-        add_range({unit, from - at, to - from}, gradient.step);
+        add_range({unit, from, to - from}, gradient.step);
         if (group_elements_ >= plan_.optimizer.elements) close_group();
       }
       return;

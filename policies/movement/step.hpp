@@ -70,8 +70,9 @@ struct Visit {
 };
 using VisitId = std::uint32_t;
 
-// A contiguous range of the elements of a unit that this rank updates (Shards::updated), counted
-// from the first of them, that is part of an update.
+// A contiguous range of the elements of a unit that a rank updates, counted from the first of them,
+// that is part of an update: those of the first rank (Shards::most_updated), of which another may
+// not have the last cell.
 struct UpdateRange {
   int unit = 0;
   std::uint64_t first = 0, elements = 0;
@@ -170,10 +171,11 @@ class Step {
   void note_cut(int unit, std::uint64_t element);
   void start_sum(int layer, int micro_batch);
   void apply(int unit, std::uint64_t first, std::uint64_t count);
+  std::uint64_t in_shard(int unit, std::uint64_t element) const;
   void add_range(const UpdateRange& range, int gradient_step);
   void close_group();
   void close_group_of(int layer);
-  std::uint64_t elements(int unit) const;  // that are trained, on this rank
+  std::uint64_t elements(int unit) const;  // that are updated, on the first rank
   [[noreturn]] void fail(const char* call, int layer, int micro_batch,
                          const std::string& why) const;
 

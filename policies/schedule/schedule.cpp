@@ -172,7 +172,8 @@ std::uint64_t Schedule::fingerprint() const {
   for (const BufferInfo& b : data_->buffers)
     add(b.kind, b.tier, b.persistent, b.bytes, b.offset, b.first_use, b.last_use);
   for (const RankGroup& g : data_->groups)
-    add(g.mesh.inside, g.mesh.across, g.inside_stride, g.across_stride);
+    add(g.mesh.inside, g.mesh.across, g.inside_stride, g.across_stride, g.inner.inside,
+        g.inner.across);
   for (const HomePart& h : data_->homes) {
     add(h.kind, h.unit, h.first_element, h.elements, h.where.buffer.id, h.where.offset);
   }

@@ -121,6 +121,38 @@ Plan random_plan(Dice& dice, const Problem& problem, bool one_by_one, bool delay
   return plan;
 }
 
+// Any mesh that divides the one around it, whole nodes where it spans several.
+Mesh random_mesh(Dice& dice, const Mesh& around) {
+  const auto divisor = [&](int whole) {
+    std::vector<int> divisors;
+    for (int one = 1; one <= whole; ++one) {
+      if (whole % one == 0) divisors.push_back(one);
+    }
+    return dice.one_of(divisors);
+  };
+  Mesh mesh{divisor(around.inside), 1};
+  if (mesh.inside == around.inside) mesh.across = divisor(around.across);
+  return mesh;
+}
+
+void cut_into_shards(Dice& dice, const Problem& problem, Plan& plan) {
+  const auto layers = static_cast<int>(problem.model.layers);
+  const Mesh state = dice.chance(0.3) ? problem.ranks() : random_mesh(dice, problem.ranks());
+  if (!(state == problem.ranks()) || dice.chance(0.5)) plan.shards.optimizer_state = state;
+  bool all_rest_on_gpu = true;
+  for (int layer = 0; layer < layers; ++layer)
+    all_rest_on_gpu = all_rest_on_gpu && plan.parameters.rest.at(layer, layers).gpu > 0;
+  // What rests elsewhere is cut as optimizer state, and gradients then no finer.
+  Mesh gradients{};
+  if (dice.chance(0.5)) gradients = all_rest_on_gpu ? random_mesh(dice, state) : state;
+  if (gradients.size() > 1 || dice.chance(0.5)) plan.shards.gradients = gradients;
+  if (dice.chance(0.6))
+    plan.shards.parameters = random_mesh(dice, gradients.size() > 1 ? gradients : state);
+  plan.shards.all_reduce = dice.chance(0.3);
+  plan.shards.reduce_overlaps = dice.chance(0.6);
+  plan.shards.spread_overlaps = dice.chance(0.6);
+}
+
 // When a part of a unit is updated with the gradient of a step.
 enum class When { soon, at_end, delayed };
 struct Part {
@@ -158,7 +190,9 @@ class RandomPolicy : public Policy {
     if (delays) changes_order_ = false;
     waiting_.clear();
     is_first_step_ = true;
-    return random_plan(dice_, problem, order_ == Order::horizontal && !changes_order_, delays);
+    Plan plan = random_plan(dice_, problem, order_ == Order::horizontal && !changes_order_, delays);
+    if (problem.workload.ranks > 1) cut_into_shards(dice_, problem, plan);
+    return plan;
   }
 
   void step(Step& step) const override {
