@@ -149,6 +149,7 @@ void Parameters::gather(const ParameterFetch& fetch, Arriving& arriving) {
   } else {
     arriving.whole = part;
   }
+  if (!plan_.shards.gather_overlaps) program_.barrier({lane}, {Lane::gpu_compute});
 }
 
 // Neighbours in one buffer go in one copy.

@@ -139,8 +139,8 @@ TEST_CASE("What is wrong with a framework's keys of ranks is said") {
   const auto rejects = [](const std::string& key, const std::string& what) {
     check_error([&] { load_framework("spillway:" + key); }, what, "");
   };
-  rejects("ranks.gradient_bytes=3", "--set ranks.gradient_bytes=3");
-  rejects("ranks.layer_calls=1001", "--set ranks.layer_calls=1001");
-  rejects("ranks.reduce_bucket=-1", "--set ranks.reduce_bucket=-1");
-  rejects("host.step=2000s", "--set host.step=2000s");
+  rejects("ranks.gradient_bytes=3", "ranks.gradient_bytes=3: ranks.gradient_bytes: it is not 0, 2 or 4");
+  rejects("ranks.layer_calls=1001", "ranks.layer_calls=1001: ranks.layer_calls: it is more than 1000");
+  rejects("ranks.reduce_bucket=-1", "ranks.reduce_bucket=-1: ranks.reduce_bucket: \"-1\" is not a whole");
+  rejects("host.step=2000s", "host.step=2000s: host.step: it is more than 1000 s");
 }
