@@ -8,10 +8,10 @@ namespace spillway::cli {
 
 std::string setting_help(const std::string& key) {
   if (const TrainSetting* const setting = find_train_setting(key)) return flags_in(setting->help);
-  // Of a workload that is not trained by one process: mpirun says how many ranks there are.
+  // What a training takes from mpirun: it can be asked about all the same.
   const WorkloadField* const field = find_workload_field(key);
   SPILLWAY_ASSERT(field != nullptr, key);
-  return flags_in(field->help);
+  return field->help;
 }
 
 void add_setting_option(CLI::App& command, const TrainSetting& setting) {

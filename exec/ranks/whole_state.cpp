@@ -10,12 +10,11 @@
 
 namespace spillway {
 
-WholeState::WholeState(RankTeam& team, const ModelSpec& model, StateValues own)
-    : team_(team), model_(model), own_(std::move(own)) {}
+WholeState::WholeState(RankTeam& team, ModelAccess& states) : team_(team), states_(states) {}
 
 // Every rank's part of the request, to its place.
 void WholeState::exchange(const Request& request, float* to) {
-  const auto elements = static_cast<std::uint64_t>(trained_elements(model_, request.unit));
+  const auto elements = static_cast<std::uint64_t>(trained_elements(states_.model(), request.unit));
   const std::uint64_t end = request.first + request.count;
   std::vector<std::uint64_t> parts;
   std::uint64_t mine = 0, at = 0;
@@ -28,7 +27,7 @@ void WholeState::exchange(const Request& request, float* to) {
     at += parts.back();
   }
   SPILLWAY_ASSERT(at == request.count * sizeof(float));
-  own_(request.unit, 0, request.first, request.count, to);
+  states_.read_own_master(request.unit, request.first, request.count, to);
   auto* const bytes = reinterpret_cast<std::byte*>(to);
   team_.control().all_gather(bytes + mine, bytes, parts);
 }

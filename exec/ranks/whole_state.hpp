@@ -10,8 +10,8 @@ namespace spillway {
 // end(), the others serve() meanwhile.
 class WholeState {
  public:
-  // `own`: writes those of a range that this rank has. All outlive it.
-  WholeState(RankTeam& team, const ModelSpec& model, StateValues own);
+  // `states`: of this rank. Both outlive it.
+  WholeState(RankTeam& team, ModelAccess& states);
 
   StateValues values();
   void end();
@@ -25,8 +25,7 @@ class WholeState {
   void exchange(const Request& request, float* to);
 
   RankTeam& team_;
-  const ModelSpec& model_;
-  StateValues own_;
+  ModelAccess& states_;
 };
 
 }  // namespace spillway

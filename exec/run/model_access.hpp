@@ -52,6 +52,8 @@ class ModelAccess {
   // `copy`: which copy of optimizer state on the ssd is the current one.
   explicit ModelAccess(const StateAtRest& state, int copy = 0);
 
+  const ModelSpec& model() const { return state_.schedule.problem().model; }
+
   // Which homes to write.
   enum class Homes : std::uint8_t {
     all,

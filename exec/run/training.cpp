@@ -10,7 +10,6 @@
 #include "exec/cpu/cpu_device.hpp"
 #include "exec/data/dataset.hpp"
 #include "exec/data/left_out_batches.hpp"
-#include "exec/ranks/rank_schedule.hpp"
 #include "exec/ranks/rank_team.hpp"
 #include "exec/ranks/whole_state.hpp"
 #include "exec/run/model_access.hpp"
@@ -79,13 +78,6 @@ void require_goes_on(const TrainingOptions& options, TrainingStart& start) {
 StateValues trained_values(ModelAccess& states) {
   return [&states](std::int64_t unit, int, std::uint64_t first, std::uint64_t count, float* to) {
     states.read_master(unit, first, count, to);
-  };
-}
-
-// The same of this rank alone.
-StateValues own_values(ModelAccess& states) {
-  return [&states](std::int64_t unit, int, std::uint64_t first, std::uint64_t count, float* to) {
-    states.read_own_master(unit, first, count, to);
   };
 }
 
@@ -256,34 +248,6 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
 
 Training::~Training() = default;
 
-// Whatever decides the numbers, the order of collectives, or which steps are committed, is the same
-// on all ranks.
-void Training::agree(const TrainingStart& start) {
-  RankTeam& team = *options_.team;
-  SPILLWAY_ASSERT(options_.problem.rank == team.rank() &&
-                  options_.problem.workload.ranks == team.size());
-  for (const Schedule* schedule : start.schedules->all()) require_runnable_by_ranks(*schedule);
-  TrainingRecord record = start.record;
-  record.rank = 0;
-  record.data.clear();  // where it is may differ
-  record.initial_folder.clear();
-  const auto words = [](const auto& json) {
-    std::string text = json;  // a line for each key, so that the one that differs is shown
-    std::replace(text.begin(), text.end(), ',', '\n');
-    return text;
-  };
-  team.require_equal("the program", SPILLWAY_VERSION);
-  team.require_equal("settings and data", words(record.to_json()));
-  std::string course = fmt::format(
-      "first step {}\nsteps {}\ncommits every {}\ncommits also every {}\ndurability {}\n",
-      start.first, options_.steps, start.commit_interval, options_.also_commit_every,
-      options_.durability.on() ? "on" : "off");
-  for (const Schedule* schedule : start.schedules->all())
-    course += fmt::format("schedule of {} steps, collectives {:016x}\n", schedule->steps(),
-                          hash_of_collectives(*schedule));
-  team.require_equal("the course of the training", course);
-}
-
 TrainingCourse course_of(const TrainingOptions& options, std::int64_t first) {
   TrainingCourse course{options.problem, options.policy, options.make_policy,
                         first,           options.steps,  options.steps_per_run};
@@ -446,29 +410,6 @@ TrainingResult Training::run(const std::function<void(const StepResult&)>& repor
   return result;
 }
 
-// The whole model's, known to all ranks.
-std::uint64_t Training::weights_hash() {
-  ModelAccess states = access();
-  if (!options_.team) return states.weights_hash();
-  const ModelSpec& model = options_.problem.model;
-  WholeState whole(*options_.team, model, own_values(states));
-  std::uint64_t hash = 0;
-  if (options_.team->leads()) {
-    hash = hash_of_weights(model, whole.values());
-    whole.end();
-  } else {
-    whole.serve();
-  }
-  return std::stoull(options_.team->from_first(std::to_string(hash)));
-}
-
-void Training::help_export() {
-  keep_store(true);
-  ModelAccess states = access();
-  WholeState(*options_.team, options_.problem.model, own_values(states)).serve();
-  keep_store(version_ < options_.steps || options_.keep_store);
-}
-
 void Training::keep_store(bool keep) {
   if (SsdStore* const store = training_store_->store()) store->set_keep(committer_ && keep);
 }
@@ -491,7 +432,7 @@ void Training::export_model(const Directory& folder, const WeightFiles& files) {
   ModelAccess states = access();
   const ModelSpec& model = options_.problem.model;
   std::optional<WholeState> whole;
-  if (options_.team) whole.emplace(*options_.team, model, own_values(states));
+  if (options_.team) whole.emplace(*options_.team, states);
   // Of adapters the files have no more than these.
   const StateValues all = whole                  ? whole->values()
                           : model.has_adapters() ? trained_values(states)

@@ -1,0 +1,67 @@
+// A training as one of several ranks: what all of them agree on before it starts, and what they
+// have together at its end.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/errors.hpp"
+#include "exec/ranks/rank_schedule.hpp"
+#include "exec/ranks/rank_team.hpp"
+#include "exec/ranks/whole_state.hpp"
+#include "exec/run/training.hpp"
+#include "exec/run/training_start.hpp"
+
+namespace spillway {
+
+// Whatever decides the numbers, the order of collectives, or which steps are committed, is the same
+// on all ranks.
+void Training::agree(const TrainingStart& start) {
+  RankTeam& team = *options_.team;
+  SPILLWAY_ASSERT(options_.problem.rank == team.rank() &&
+                  options_.problem.workload.ranks == team.size());
+  for (const Schedule* schedule : start.schedules->all()) require_runnable_by_ranks(*schedule);
+  TrainingRecord record = start.record;
+  record.rank = 0;
+  record.data.clear();  // where it is may differ
+  record.initial_folder.clear();
+  const auto words = [](const auto& json) {
+    std::string text = json;  // a line for each key, so that the one that differs is shown
+    std::replace(text.begin(), text.end(), ',', '\n');
+    return text;
+  };
+  team.require_equal("the program", SPILLWAY_VERSION);
+  team.require_equal("settings and data", words(record.to_json()));
+  std::string course = fmt::format(
+      "first step {}\nsteps {}\ncommits every {}\ncommits also every {}\ndurability {}\n",
+      start.first, options_.steps, start.commit_interval, options_.also_commit_every,
+      options_.durability.on() ? "on" : "off");
+  for (const Schedule* schedule : start.schedules->all())
+    course += fmt::format("schedule of {} steps, collectives {:016x}\n", schedule->steps(),
+                          hash_of_collectives(*schedule));
+  team.require_equal("the course of the training", course);
+}
+
+// The whole model's, known to all ranks.
+std::uint64_t Training::weights_hash() {
+  ModelAccess states = access();
+  if (!options_.team) return states.weights_hash();
+  const ModelSpec& model = options_.problem.model;
+  WholeState whole(*options_.team, states);
+  std::uint64_t hash = 0;
+  if (options_.team->leads()) {
+    hash = hash_of_weights(model, whole.values());
+    whole.end();
+  } else {
+    whole.serve();
+  }
+  return std::stoull(options_.team->from_first(std::to_string(hash)));
+}
+
+void Training::help_export() {
+  keep_store(true);
+  ModelAccess states = access();
+  WholeState(*options_.team, states).serve();
+  keep_store(version_ < options_.steps || options_.keep_store);
+}
+
+}  // namespace spillway
