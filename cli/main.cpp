@@ -23,6 +23,7 @@
 #include "cli/stop_signals.hpp"
 #include "cli/text/flags.hpp"
 #include "cli/text/output.hpp"
+#include "exec/ranks/mpi_module.hpp"
 
 namespace {
 
@@ -33,7 +34,10 @@ int complain(const Message& message, const Message& advice, int code) {
   const bool colour = isatty(STDERR_FILENO) != 0;
   const auto style =
       colour ? fmt::emphasis::bold | fg(fmt::terminal_color::red) : fmt::text_style();
-  std::string text = fmt::format(style, "spillway: ") + printable_lines(what) + "\n";
+  // Of several processes, who says it.
+  const std::optional<LaunchedRank> rank = launched_rank();
+  const std::string who = rank ? fmt::format("spillway, rank {}: ", rank->rank) : "spillway: ";
+  std::string text = fmt::format(style, "{}", who) + printable_lines(what) + "\n";
   if (!hint.empty()) text += "  hint: " + printable_lines(hint) + "\n";
   cli::print_error_as_is(text);
   return code;

@@ -114,7 +114,7 @@ void print_result(const Candidate& candidate, const SimulationResult& result,
   }
   fmt::print("{}", critical_path_text(explanation));
   fmt::print("{}", stalls_text(explanation));
-  fmt::print("memory\n{}", memory_text(candidate));
+  fmt::print("memory: {}\n{}", to_text(margin_of(candidate)), memory_text(candidate));
   if (result.extrapolated) {
     fmt::print(
         "note: some kernels were not measured at this shape; their times are extrapolated\n"

@@ -118,8 +118,9 @@ void announce(const SweepPlan& plan, const SweepRun& run, const SweepState& stat
   if (plan.invalid() > 0) text += fmt::format(", {} with invalid settings", plan.invalid());
   text += "\n" + text_of(reasons_of(plan));
   if (state.damaged > 0) {
-    text +=
-        fmt::format("{} torn or damaged in the journals, dropped\n", plural(state.damaged, "line"));
+    text += fmt::format("{} torn or damaged in the journals, dropped{}\n",
+                        plural(state.damaged, "line"),
+                        run.shard ? " (or being written by another shard)" : "");
   }
   if (state.foreign > 0) {
     text += fmt::format("{} of other settings or another build of spillway, not used\n",

@@ -155,7 +155,8 @@ void print_result(const TuneResult& result, double seconds) {
                  : fmt::format(" (without what {} adds)", problem.framework));
   fmt::print("limited by   {} ({:.0f} % of the step)\n", simulated.bound_by,
              100 * simulated.efficiency);
-  fmt::print("{}memory\n{}", wear_text(best.wear, problem.machine), memory_text(best));
+  fmt::print("{}memory: {}\n{}", wear_text(best.wear, problem.machine), to_text(margin_of(best)),
+             memory_text(best));
   print_relaxations(result.relaxations);
   print_plans("the best of each built-in policy", result.runners_up, simulated.step_seconds);
   print_plans("no plan found is better in all of time, memory and writes", result.front,

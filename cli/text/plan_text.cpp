@@ -23,22 +23,27 @@ std::string cache_text(const WriteCache& cache, const Wear& wear) {
   if (!wear.step_seconds) return fmt::format("{} at {}, {} once it is full", size, fast, full);
   const std::optional<double> steps = wear.steps_until_cache_full();
   if (!steps) return fmt::format("{} at {}: never full at this pace", size, fast);
-  if (wear.ends_in_cache())
-    return fmt::format(
-        "{} at {}: the run is over before it is full; the step, predicted at {}, "
-        "may be faster",
-        size, fast, full);
+  const std::string until =
+      wear.step_seconds_in_cache
+          ? fmt::format("{} a step", format_seconds(*wear.step_seconds_in_cache))
+          : std::string();
+  if (wear.ends_in_cache() && !until.empty())
+    return fmt::format("{} at {}: the run is over before it is full, at {}; above, the step at {}",
+                       size, fast, until, full);
   return fmt::format(
-      "{} at {}: full after some {:.0f} step{}, then {}, at which the step is predicted", size,
-      fast, std::ceil(*steps), *steps <= 1 ? "" : "s", full);
+      "{} at {}: full after some {:.0f} step{}{}, then {}, at which the step is predicted", size,
+      fast, std::ceil(*steps), *steps <= 1 ? "" : "s", until.empty() ? "" : " of " + until, full);
 }
 
 // At which rate of writing it would never fill.
-std::string cache_rate_text(const WriteCache& cache) {
+std::string cache_rate_text(const WriteCache& cache, const Machine& machine) {
+  const auto source = machine.sources.find("ssd.cache");
+  const bool assumed = source != machine.sources.end() && source->second.rfind("assumed", 0) == 0;
+  const std::string size = assumed ? "its size is assumed; " : "";
   if (cache.recovery > 0)
-    return fmt::format("written at {} or less on average it never fills",
-                       format_bytes_per_second(cache.recovery));
-  return "how fast the drives empty it while they work is not known: taken not to";
+    return size + fmt::format("written at {} or less on average it never fills",
+                              format_bytes_per_second(cache.recovery));
+  return size + "how fast the drives empty it while they work is not known: taken not to";
 }
 
 std::string commits_text(const Wear& wear) {
@@ -152,7 +157,7 @@ std::string wear_text(const Wear& wear, const Machine& machine, const std::strin
   if (wear.cache && wear.bytes_per_step() > 0) {
     const WriteCache& cache = *wear.cache;
     line("write cache", cache_text(cache, wear));
-    line("", cache_rate_text(cache));
+    line("", cache_rate_text(cache, machine));
   }
   line("commits", commits_text(wear));
   if (wear.commit_every > 0 && machine.ssd.count == 0) {

@@ -25,6 +25,7 @@
 #include "cli/train/train_notes.hpp"
 #include "cli/train/train_options.hpp"
 #include "cli/train/train_report.hpp"
+#include "exec/ranks/mpi_module.hpp"
 #include "experiments/train/training_job.hpp"
 #include "experiments/train/training_wear.hpp"
 #include "experiments/watch/closing_table.hpp"
@@ -248,12 +249,55 @@ std::optional<TrainRequest> train(const TrainRequest& request, const TrainOption
   return {};
 }
 
+// What a rank other than 0 does, which says nothing.
+void train_beside(const TrainRequest& request, StopSignals& signals, int& exit_code) {
+  StopSignals::go_on_with_run(request.resume);
+  Preparation preparation(true, false);
+  TrainingJob job(request, preparation.listener());
+  if (request.dry_run) return;
+  job.open();
+  preparation.end();
+  StopSignals::check("before the first step");
+  job.begin();
+  StopSignals::enter(job.training().commit_interval() > 0
+                         ? StopSignals::Phase::training_with_commits
+                         : StopSignals::Phase::training);
+  signals.on_stop([&] { job.request_stop(); });
+  job.train({});
+  signals.on_stop({});
+  StopSignals::enter(StopSignals::Phase::finishing);
+  job.export_weights();
+  job.finish();
+  if (job.stopped()) exit_code = StopSignals::exit_code();
+}
+
+// Among the ranks that mpirun has started: all of them end where one fails.
+void train_on_ranks(TrainRequest request, const TrainOptions& options, StopSignals& signals,
+                    int& exit_code) {
+  const TrainSettings settings = read_train_settings(request.settings);
+  RankTimes times;
+  times.silence =
+      std::chrono::milliseconds(static_cast<std::int64_t>(1000 * settings.start.rank_timeout));
+  RankTeam team(start_mpi(), times);
+  request.team = &team;
+  try {
+    if (team.leads())
+      train(request, options, signals, exit_code);
+    else
+      train_beside(request, signals, exit_code);
+  } catch (...) {
+    team.fail(std::current_exception());
+    throw;
+  }
+}
+
 void run(CLI::App& command, TrainOptions& options, int& exit_code) {
   outlive_reader();  // `train ... | head` trains to its end
   StopSignals signals;
   GivenSettings of_file;
   try {
     std::optional<TrainRequest> request = train_request(command, options, of_file);
+    if (launched_rank()) return train_on_ranks(std::move(*request), options, signals, exit_code);
     while (request) request = train(*request, options, signals, exit_code);
   } catch (const InputError& error) {
     if (of_file.empty()) throw;

@@ -13,7 +13,8 @@ std::variant<CpuTasks::Fp32, CpuTasks::Bf16> CpuTasks::model_of(const Problem& p
 CpuTasks::CpuTasks(const Problem& problem, int threads)
     : model_(model_of(problem)),
       optimizer_(problem, threads),
-      micro_batch_(problem.workload.micro_batch) {
+      micro_batch_(problem.workload.micro_batch),
+      first_sequence_(problem.rank * problem.workload.rank_batch()) {
   use_blas_threads(threads);
 }
 
@@ -23,7 +24,8 @@ const CpuKernels& CpuTasks::kernels() const {
 }
 
 DropoutPlace CpuTasks::dropout_place(const Task& task, const Operands& o) const {
-  DropoutPlace place{{}, task.layer, task.micro_batch * micro_batch_, o.step_noise != nullptr};
+  DropoutPlace place{
+      {}, task.layer, first_sequence_ + task.micro_batch * micro_batch_, o.step_noise != nullptr};
   if (place.drops) place.step = *o.step_noise;
   return place;
 }
@@ -62,6 +64,7 @@ void CpuTasks::compute_with(const Model& model, const Task& task, const Operands
 void CpuTasks::compute(const Task& task, const Operands& operands) const {
   if (task.kind == TaskKind::optimizer) return optimizer_.update(task, operands);
   if (task.kind == TaskKind::gradient_norm) return optimizer_.gradient_norm(task, operands);
+  if (task.kind == TaskKind::gradient_add) return optimizer_.gradient_add(task, operands);
   std::visit([&](const auto& model) { compute_with(*model, task, operands); }, model_);
 }
 

@@ -30,7 +30,8 @@ class CpuTasks {
 
   std::variant<Fp32, Bf16> model_;
   HostOptimizer optimizer_;
-  std::int64_t micro_batch_;  // sequences
+  std::int64_t micro_batch_;     // sequences
+  std::int64_t first_sequence_;  // of this rank's, in the batch
 };
 
 }  // namespace spillway

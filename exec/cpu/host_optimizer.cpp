@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/errors.hpp"
 #include "exec/cpu/adam.hpp"
 #include "exec/run/clipping.hpp"
+#include "policies/movement/shards.hpp"
 
 namespace spillway {
 
@@ -29,7 +31,6 @@ HostOptimizer::HostOptimizer(const Problem& problem, int threads, CpuVariant var
       pool_(threads),
       sums_(static_cast<std::size_t>(square_sums(largest_trained_elements(problem.model)))) {
   for (std::int64_t unit = layers_ - 1; unit < unit_count(problem.model); ++unit) {
-    elements_.push_back(trained_elements(problem.model, unit));
     layouts_.push_back(unit_layout(problem.model, unit));
   }
   for (std::int64_t unit = 0; unit < unit_count(problem.model); ++unit)
@@ -82,12 +83,28 @@ template <class Gradient>
 void HostOptimizer::gradient_norm_as(const Task& task, const Operands& o) const {
   const auto* const gradient = reinterpret_cast<const Gradient*>(o.gradient);
   const auto* const second = reinterpret_cast<const Gradient*>(o.head_gradient);
-  const std::int64_t elements = elements_[index(task)];
+  const std::uint64_t elements = task.bytes / sizeof(Gradient) / (second != nullptr ? 2 : 1);
   const std::unique_lock lock(pool_mutex_, std::try_to_lock);
-  const double squares = lock ? sum_of_squares(pool_, sums_, gradient, second, elements, variant_)
-                              : cpu_kernels(variant_).sum_squares(gradient, second, elements);
+  const auto squares_of = [&](const ElementRange& range) {
+    const auto* const own = second != nullptr ? second + range.first : nullptr;
+    const auto count = static_cast<std::int64_t>(range.elements);
+    return lock ? sum_of_squares(pool_, sums_, gradient + range.first, own, count, variant_)
+                : cpu_kernels(variant_).sum_squares(gradient + range.first, own, count);
+  };
+  const std::int64_t shards = workload_.ranks > 1 ? 1 : workload_.gradient_groups;
+  double squares = squares_of(shard_of({0, elements}, static_cast<int>(shards), 0));
+  for (int shard = 1; shard < static_cast<int>(shards); ++shard)
+    squares += squares_of(shard_of({0, elements}, static_cast<int>(shards), shard));
   o.norms.front() = squares;
   *o.gradient_square_sum = squares;
+}
+
+void HostOptimizer::gradient_add(const Task& task, const Operands& o) const {
+  SPILLWAY_ASSERT(wide_gradient_, "sums are fp32");
+  auto* const sum = reinterpret_cast<float*>(o.gradient);
+  const auto bytes_of_one = 3 * sizeof(float);  // Program::gradient_add
+  cpu_kernels(variant_).add(sum, reinterpret_cast<const float*>(o.input), sum,
+                            static_cast<std::int64_t>(task.bytes / bytes_of_one));
 }
 
 void HostOptimizer::gradient_norm(const Task& task, const Operands& operands) const {

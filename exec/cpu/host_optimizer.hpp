@@ -32,7 +32,11 @@ class HostOptimizer {
   // out).
   void update(const Task& task, const Operands& operands) const;
   // A task of kind gradient_norm: norms[0] and gradient_square_sum get the unit's sum of squares.
+  // Of several ranks, that of this rank's shard; of one rank with several gradient groups, the sum
+  // of those of as many shards, in their order.
   void gradient_norm(const Task& task, const Operands& operands) const;
+  // A task of kind gradient_add: gradient += input.
+  void gradient_add(const Task& task, const Operands& operands) const;
 
  private:
   template <class Gradient, class Parameter>
@@ -50,7 +54,6 @@ class HostOptimizer {
   bool wide_gradient_, wide_parameters_;  // fp32, not bf16
   // Of a layer, then of the units after the layers.
   std::int64_t layers_;
-  std::vector<std::int64_t> elements_;  // that are trained
   std::vector<std::vector<TensorLayout>> layouts_;
   std::vector<bool> frozen_;  // by unit
   CpuVariant variant_;

@@ -70,6 +70,17 @@ std::optional<std::int64_t> Throttle::modelled_ns(const Task& task) const {
     case TaskKind::optimizer:
       return at(static_cast<double>(task.params),
                 task.lane == Lane::gpu_compute ? rates_.gpu_optimizer : rates_.optimizer);
+    case TaskKind::all_gather:
+    case TaskKind::reduce_scatter:
+    case TaskKind::all_reduce:
+    case TaskKind::norms_reduce: {
+      // A ring: each rank sends what is not its own once, and twice where it gets back a sum.
+      const bool twice = task.kind == TaskKind::all_reduce || task.kind == TaskKind::norms_reduce;
+      return at(
+          bytes * (twice ? 2 : 1) * static_cast<double>(ranks_ - 1) / static_cast<double>(ranks_),
+          rates_.nvlink);
+    }
+    case TaskKind::gradient_add:
     case TaskKind::barrier:
       return std::nullopt;
     default:
@@ -79,6 +90,7 @@ std::optional<std::int64_t> Throttle::modelled_ns(const Task& task) const {
 
 void Throttle::begin_run(const Schedule& schedule) {
   schedule_ = &schedule;
+  ranks_ = schedule.problem().workload.ranks;
   cancelled_ = false;
   if (released_ns_.size() < schedule.tasks().size())
     released_ns_ = std::vector<std::atomic<std::int64_t>>(schedule.tasks().size());

@@ -82,6 +82,7 @@ class Throttle {
   ThrottleRates rates_;
   ThrottleClock& clock_;
   const Schedule* schedule_ = nullptr;
+  std::int64_t ranks_ = 1;                              // of the run
   std::vector<std::atomic<std::int64_t>> released_ns_;  // by task
   std::array<LaneState, lane_count> lanes_;
   std::mutex link_mutex_;

@@ -25,7 +25,8 @@ constexpr Key keys[] = {{"h2d", &ThrottleRates::h2d, bandwidth_field},
                         {"ssd.total", &ThrottleRates::ssd_total, bandwidth_field},
                         {"gpu", &ThrottleRates::gpu, flops_field},
                         {"gpu.optimizer", &ThrottleRates::gpu_optimizer, params_per_second_field},
-                        {"optimizer", &ThrottleRates::optimizer, params_per_second_field}};
+                        {"optimizer", &ThrottleRates::optimizer, params_per_second_field},
+                        {"nvlink", &ThrottleRates::nvlink, bandwidth_field}};
 
 constexpr const char* example = "write for example h2d=2GB/s,d2h=2GB/s,ssd.read=800MB/s";
 

@@ -13,13 +13,14 @@ struct ThrottleRates {
   double gpu = 0;            // FLOP/s of every compute task; the embedding, which has none, is free
   double gpu_optimizer = 0;  // params/s of optimizer tasks on gpu.compute
   double optimizer = 0;      // params/s of optimizer tasks on cpu.optimizer
+  double nvlink = 0;         // bytes/s of collectives, each way between a rank and the others
 
   bool any() const;
   bool operator==(const ThrottleRates&) const = default;
 };
 
 // KEY=RATE separated by commas; keys: h2d, d2h, ssd.read, ssd.write, ssd.total, gpu, gpu.optimizer,
-// optimizer. "" throttles nothing. Throws InputError: an
+// optimizer, nvlink. "" throttles nothing. Throws InputError: an
 // unknown key (with near names), a key given twice, a rate of zero or without its unit, ssd.total
 // without ssd.read and ssd.write.
 ThrottleRates parse_throttle(const std::string& text);

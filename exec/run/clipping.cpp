@@ -75,16 +75,20 @@ std::vector<std::vector<TaskId>> gradient_tasks(const Schedule& schedule) {
   return by_step;
 }
 
-StepGradient step_gradient(const Schedule& schedule, std::span<const TaskId> tasks,
-                           std::span<const double> squares) {
+std::vector<double> unit_squares(const Schedule& schedule, std::span<const TaskId> tasks,
+                                 std::span<const double> squares) {
+  std::vector<double> units(static_cast<std::size_t>(unit_count(schedule.problem().model)), 0.0);
+  for (const TaskId id : tasks)
+    units[static_cast<std::size_t>(schedule.tasks()[id].layer)] += squares[id];
+  return units;
+}
+
+StepGradient step_gradient(const Schedule& schedule, std::span<const double> units) {
   const int embedding = static_cast<int>(schedule.problem().model.layers);
   StepGradient result;
   double sum = 0;
-  for (std::size_t k = 0; k < tasks.size();) {
-    const int unit = schedule.tasks()[tasks[k]].layer;
-    double of_unit = 0;
-    for (; k < tasks.size() && schedule.tasks()[tasks[k]].layer == unit; ++k)
-      of_unit += squares[tasks[k]];
+  for (int unit = 0; unit < static_cast<int>(units.size()); ++unit) {
+    const double of_unit = units[static_cast<std::size_t>(unit)];
     sum += of_unit;
     // The last layer that has any, and embedding or head only where no layer has.
     if (!std::isfinite(of_unit) && (unit < embedding || result.nonfinite_unit < 0))
@@ -92,6 +96,11 @@ StepGradient step_gradient(const Schedule& schedule, std::span<const TaskId> tas
   }
   result.norm = std::sqrt(sum);
   return result;
+}
+
+StepGradient step_gradient(const Schedule& schedule, std::span<const TaskId> tasks,
+                           std::span<const double> squares) {
+  return step_gradient(schedule, unit_squares(schedule, tasks, squares));
 }
 
 void require_finite_gradient(const Schedule& schedule, const Task& task, double squares,

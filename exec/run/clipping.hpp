@@ -48,7 +48,13 @@ struct StepGradient {
 // The tasks that tell, step by step: those that take norms or, where there are none, the updates.
 // By unit, each unit's in program order.
 std::vector<std::vector<TaskId>> gradient_tasks(const Schedule& schedule);
-// `tasks`: of one step. `squares`: by task, what Operands::gradient_square_sum got.
+// `tasks`: of one step. `squares`: by task, what Operands::gradient_square_sum got. By unit, what
+// this rank has of it.
+std::vector<double> unit_squares(const Schedule& schedule, std::span<const TaskId> tasks,
+                                 std::span<const double> squares);
+// `units`: by unit, over all ranks.
+StepGradient step_gradient(const Schedule& schedule, std::span<const double> units);
+// The same of one rank.
 StepGradient step_gradient(const Schedule& schedule, std::span<const TaskId> tasks,
                            std::span<const double> squares);
 

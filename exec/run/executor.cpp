@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "base/errors.hpp"
+#include "exec/ranks/rank_team.hpp"
 #include "exec/run/clipping.hpp"
 #include "exec/run/executor_run.hpp"
 #include "policies/framework/framework.hpp"
@@ -58,6 +59,7 @@ Executor::Executor(Device& device, SsdStore* store, std::shared_ptr<const Batche
 }
 
 Executor::~Executor() {
+  if (team_) team_->on_loss({});
   if (safety_.committer) safety_.committer->on_change({});
   if (streams_) streams_->on_failure({});
   lanes_->stopping = true;
@@ -109,11 +111,20 @@ void Executor::fail(std::exception_ptr error) {
   }
   lanes_->failed.store(true);
   if (throttle_) throttle_->cancel();
+  if (team_) team_->fail(error);
   end_lanes();
 }
 
 void Executor::request_stop() {
   SPILLWAY_ASSERT(safety_.gate != nullptr, "only runs with a gate can be stopped");
+  if (team_) {
+    wants_stop_.store(true);
+    return;
+  }
+  stop_here();
+}
+
+void Executor::stop_here() {
   safety_.gate->request_stop(next_step_.load() + (paused_ ? 0 : 1));
   wake_caller();
 }
@@ -207,12 +218,14 @@ void Executor::work(Run& run, Lane lane, Channels& channels) {
     if (!wait_until_ready(run, id)) return;
     const std::int64_t asked_ns = throttle_ ? now_ns() : 0;
     if (!enter(run, id)) return;
+    if (team_ && is_collective(run.schedule.tasks()[id].kind) && !begin_collective(lane)) return;
     run.start_ns[id] = now_ns();
     const bool held = throttle_ && safety_.gate && run.state[id].writes > 0;
     if (throttle_) throttle_->begin(id, held ? run.start_ns[id] - asked_ns : 0);
     execute(run, id, channels);
     if (throttle_) throttle_->end(id);
     run.end_ns[id] = now_ns();
+    if (team_) team_->task_done(lane);
     check_gradient(run, id);
     leave(run, id);
     release(run, id, LaneSet::all());
@@ -265,8 +278,11 @@ Operands Executor::operands(Run& run, TaskId id) {
       case Role::norms:
         o.norms = {reinterpret_cast<double*>(where), access.bytes / norm_slot_bytes};
         break;
-      case Role::source:
+      case Role::source:  // elsewhere memory that others read meanwhile
+        if (task.kind == TaskKind::gradient_add) o.input = where;
+        break;
       case Role::destination:
+        if (task.kind == TaskKind::gradient_add) o.gradient = where;
         break;
     }
   }
@@ -281,8 +297,8 @@ Operands Executor::operands(Run& run, TaskId id) {
     o.targets = of_task.targets;
     o.starts = of_task.starts;
     o.counted_tokens = of_task.counted_tokens;
-    o.losses =
-        run.losses.data() + task.step * workload.batch + task.micro_batch * workload.micro_batch;
+    o.losses = run.losses.data() + task.step * workload.rank_batch() +
+               task.micro_batch * workload.micro_batch;
   }
   if (run.has_noise(task)) {
     run.step_noise = step_noise_key(settings_.seed, settings_.at(run.first_step + task.step).t);
@@ -344,6 +360,11 @@ void Executor::execute(Run& run, TaskId id, Channels& channels) {
     case TaskKind::read:
     case TaskKind::write:
       return transfer(run, id, channels);
+    case TaskKind::all_gather:
+    case TaskKind::reduce_scatter:
+    case TaskKind::all_reduce:
+    case TaskKind::norms_reduce:
+      return collective(run, id);
     default:
       device_.compute(task, operands(run, id));
   }
@@ -364,6 +385,8 @@ Executor::Run* Executor::find(const Schedule& schedule) const {
 
 void Executor::prepare(const Schedule& schedule, const Batches& batches) {
   require_own_framework(schedule.problem().framework);
+  SPILLWAY_ASSERT(schedule.problem().workload.ranks == (team_ ? team_->size() : 1),
+                  "each of several ranks has a team");
   SPILLWAY_ASSERT(schedule.use(Tier::gpu).peak_bytes <= device_.gpu_memory().size());
   SPILLWAY_ASSERT(schedule.use(Tier::host).peak_bytes <= device_.host_memory().size());
   SPILLWAY_ASSERT(schedule.use(Tier::ssd).peak_bytes <= (store_ ? store_->size() : 0));
@@ -398,6 +421,7 @@ void Executor::wait_for_commit(std::int64_t version) {
 
 void Executor::begin(Run& run, std::int64_t first_step) {
   run.reset(first_step);
+  lanes_->collectives = {};
   if (throttle_) throttle_->begin_run(run.schedule);
   if (streams_) streams_->set_clock();
   lanes_->run = &run;
@@ -434,7 +458,9 @@ int Executor::run(const Schedule& schedule, std::int64_t first_step,
         // A step may be through before anything of it is at rest: none beyond the stop is reported.
         if (safety_.gate && !safety_.gate->begin(first_step + reported + 1)) break;
         run.collect(reported, streams_);
-        const StepResult result = run.result(reported++, began);
+        const StepResult result =
+            team_ ? shared_result(run, reported, began) : run.result(reported, began);
+        ++reported;
         steps_collected(run, reported);
         next_step_ = first_step + reported;
         report(result);
@@ -447,7 +473,14 @@ int Executor::run(const Schedule& schedule, std::int64_t first_step,
       fail(own_error);
     }
     if (all_done) break;
-    if (!lanes_->over && stop_is_complete()) end_lanes();
+    if (!lanes_->over && stop_is_complete()) {
+      end_lanes();
+      try {
+        if (team_) finish_collectives(run);
+      } catch (...) {
+        fail(std::current_exception());
+      }
+    }
     lanes_->progress.wait(seen, std::memory_order_acquire);
   }
   end(run);

@@ -36,6 +36,8 @@
 
 namespace spillway {
 
+class RankTeam;
+
 struct StepResult {
   std::int64_t step = 0;     // global
   double loss = 0;           // mean over the step's targets that count
@@ -66,6 +68,11 @@ class Executor {
   ~Executor();
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
+
+  // One of several ranks, each of which runs the schedule of its own: lanes of collectives go
+  // through `team`, losses and norms are those of all ranks, and a stop is agreed on. Before
+  // anything is prepared; the team outlives it.
+  void use_ranks(RankTeam& team);
 
   // Allocates what running `schedule` needs, once; run() does so otherwise. The schedule outlives
   // the executor.
@@ -99,6 +106,8 @@ class Executor {
   // Ends training after the step that is running now or, while it is paused between two, before the
   // next one; from any thread, also before a run. Needs a gate.
   void request_stop();
+  // The same where all ranks do it, between the same two steps.
+  void stop_here();
   void set_paused(bool paused) { paused_ = paused; }
 
   // Highest end of any bytes a task touched so far, per tier: what the memory planner calls the
@@ -154,6 +163,13 @@ class Executor {
   // The text of a micro-batch in a step of the schedule.
   MicroBatchText text(Run& run, int step, std::int64_t micro_batch);
   void append_spans(const Run& run, Trace& trace, int segment) const;
+  // Of several ranks (exec/ranks/executor_ranks.cpp).
+  StepResult shared_result(const Run& run, int step, std::int64_t began_ns);
+  void agree_on_stop(std::int64_t at_least);
+  void collective(const Run& run, TaskId id, std::byte* scratch = nullptr);
+  bool begin_collective(Lane lane);
+  void finish_collectives(const Run& run);
+  std::vector<double> losses_of_all(std::span<const double> own, int steps) const;
 
   Device& device_;
   SsdStore* store_;
@@ -163,7 +179,9 @@ class Executor {
   Throttle* throttle_;
   const FrozenFiles* frozen_;
   RingFactory make_ring_;
-  Streams* streams_;  // null: no lane is one
+  Streams* streams_;                     // null: no lane is one
+  RankTeam* team_ = nullptr;             // null: one rank
+  std::atomic<bool> wants_stop_{false};  // this rank, which the others are still to hear of
   std::int64_t start_ns_;
   std::array<std::uint64_t, tier_count> highest_use_{};
   std::vector<std::unique_ptr<Run>> runs_;  // by schedule

@@ -31,7 +31,7 @@ Executor::Losses Executor::evaluate(const Schedule& schedule, std::int64_t first
   SPILLWAY_ASSERT(collected == schedule.steps(), "an evaluation is not broken off");
   run.collect(schedule.steps(), streams_);
   Losses all;
-  for (const double loss : run.losses) all.sum += loss;
+  for (const double loss : losses_of_all(run.losses, schedule.steps())) all.sum += loss;
   for (const std::int64_t tokens : run.counted_tokens) all.tokens += tokens;
   return all;
 }

@@ -54,7 +54,7 @@ Executor::Run::Run(const Schedule& s, std::span<const StatePart> parts, Streams*
     if (task.kind == TaskKind::read) bytes_read_[step] += task.bytes;
     if (task.kind == TaskKind::write) bytes_written_[step] += task.bytes;
   }
-  losses.resize(static_cast<std::size_t>(s.steps() * workload.batch), 0.0);
+  losses.resize(static_cast<std::size_t>(s.steps() * workload.rank_batch()), 0.0);
   const auto rows = static_cast<std::size_t>(workload.micro_batch * workload.sequence);
   const bool whole_step = batches.has_borders() && device == nullptr;
   texts.resize(whole_step ? static_cast<std::size_t>(workload.micro_batches()) : 1);
@@ -122,7 +122,7 @@ void Executor::Run::collect(int step, Streams* device) {
 
 std::span<const double> Executor::Run::losses_of(int step) const {
   if (streams) return streams->losses(step);
-  const auto batch = static_cast<std::size_t>(schedule.problem().workload.batch);
+  const auto batch = static_cast<std::size_t>(schedule.problem().workload.rank_batch());
   return std::span(losses).subspan(static_cast<std::size_t>(step) * batch, batch);
 }
 
@@ -133,23 +133,32 @@ Executor::Run::Steps Executor::Run::steps_of(const Task& task) const {
   return steps;
 }
 
-StepResult Executor::Run::result(int step, std::int64_t began_ns) const {
+StepResult Executor::Run::times(int step, std::int64_t began_ns) const {
   const auto s = static_cast<std::size_t>(step);
-  const Workload& workload = schedule.problem().workload;
-  const auto batch = static_cast<std::size_t>(workload.batch);
   StepResult result;
   result.step = first_step + step;
-  for (std::size_t i = 0; i < batch; ++i) result.loss += losses[s * batch + i];
-  // Where no task asked for text there is no loss either.
-  if (counted_tokens[s] > 0) result.loss /= static_cast<double>(counted_tokens[s]);
-  const StepGradient gradient =
-      step_gradient(schedule, gradients_of_step_[s], gradient_square_sums);
-  result.gradient_norm = gradient.norm;
-  result.skipped_unit = gradient.nonfinite_unit;
   const std::int64_t before = step == 0 ? began_ns : last_end_ns[s - 1];
   result.seconds = static_cast<double>(last_end_ns[s] - before) / 1e9;
   result.ssd_bytes_read = bytes_read_[s];
   result.ssd_bytes_written = bytes_written_[s];
+  return result;
+}
+
+std::vector<double> Executor::Run::unit_squares(int step) const {
+  return spillway::unit_squares(schedule, gradients_of_step_[static_cast<std::size_t>(step)],
+                                gradient_square_sums);
+}
+
+StepResult Executor::Run::result(int step, std::int64_t began_ns) const {
+  const auto s = static_cast<std::size_t>(step);
+  const auto batch = static_cast<std::size_t>(schedule.problem().workload.rank_batch());
+  StepResult result = times(step, began_ns);
+  for (std::size_t i = 0; i < batch; ++i) result.loss += losses[s * batch + i];
+  // Where no task asked for text there is no loss either.
+  if (counted_tokens[s] > 0) result.loss /= static_cast<double>(counted_tokens[s]);
+  const StepGradient gradient = step_gradient(schedule, unit_squares(step));
+  result.gradient_norm = gradient.norm;
+  result.skipped_unit = gradient.nonfinite_unit;
   return result;
 }
 
@@ -194,13 +203,17 @@ bool Executor::needs_text(const Run& run, const Task& task) {
 }
 
 MicroBatchText Executor::text(Run& run, int step, std::int64_t micro_batch) {
-  const Workload& workload = run.schedule.problem().workload;
+  const Problem& problem = run.schedule.problem();
+  const Workload& workload = problem.workload;
   const std::int64_t global_step = run.first_step + step;
+  // Each rank has a run of the batch's micro-batches.
+  const std::int64_t first =
+      problem.rank * workload.rank_batch() + micro_batch * workload.micro_batch;
   Run::Text& text = run.text_of(micro_batch);
   std::int32_t* const starts = text.starts.empty() ? nullptr : text.starts.data();
   if (text.step != step || text.micro_batch != micro_batch) {
-    run.batches.batch(global_step, micro_batch * workload.micro_batch, workload.micro_batch,
-                      workload.sequence, text.tokens.data(), text.targets.data(), starts);
+    run.batches.batch(global_step, first, workload.micro_batch, workload.sequence,
+                      text.tokens.data(), text.targets.data(), starts);
     require_documents(text.starts, workload.sequence);
     text.step = step;
     text.micro_batch = micro_batch;

@@ -44,6 +44,10 @@ struct Executor::Run {
   void collect(int step, Streams* device);
   // The result of step `step` of the schedule, once it is collected.
   StepResult result(int step, std::int64_t began_ns) const;
+  // The same but for loss and gradient.
+  StepResult times(int step, std::int64_t began_ns) const;
+  // Its unit squares (exec/run/clipping.hpp), of this rank.
+  std::vector<double> unit_squares(int step) const;
   // Of the sequences of step `step`, as far as the head is done with them.
   std::span<const double> losses_of(int step) const;
 
@@ -61,7 +65,7 @@ struct Executor::Run {
   std::vector<std::atomic<std::uint32_t>> waiting_for;  // predecessors not done yet, per task
   static constexpr std::int64_t done_unread = 1;        // end_ns: done, when is not read yet
   std::vector<std::int64_t> start_ns, end_ns;           // 0: not run
-  std::vector<double> losses;                           // (steps, batch)
+  std::vector<double> losses;                           // (steps, batch of this rank)
   std::vector<double> gradient_square_sums;             // per task
   std::vector<std::atomic<std::uint32_t>> open_tasks;   // per step
   std::vector<std::int64_t> last_end_ns;                // per step: end of its last own task
@@ -109,6 +113,10 @@ struct Executor::Lanes {
   std::atomic<bool> failed{false};
   std::atomic<bool> over{false};      // failed, or stopped: lanes begin no further task
   std::atomic<bool> stopping{false};  // the threads end
+  // Collectives that lanes of ranks have begun in this run; none begins once they may not.
+  std::mutex collectives_mutex;
+  std::array<std::size_t, lane_count> collectives{};
+  bool no_collectives = false;
   std::atomic<Run*> run{nullptr};
   std::mutex error_mutex;  // taken only when something fails, and at start-up
   std::exception_ptr error;

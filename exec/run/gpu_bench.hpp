@@ -41,6 +41,24 @@ struct GeluShape {
   std::int64_t rows = 0, hidden = 0, ffn = 0;
 };
 
+// The products of a layer of a GPT on so many rows: qkv, attention's projection, fc and its
+// projection.
+struct LayerProductShape {
+  std::int64_t rows = 0, hidden = 0, ffn = 0;
+
+  double flops() const {
+    const auto c = static_cast<double>(hidden), f = static_cast<double>(ffn);
+    return 2 * static_cast<double>(rows) * (4 * c * c + 2 * c * f);
+  }
+  // Of one operand of each kind, in bf16, as large as the largest product needs them.
+  std::uint64_t bytes() const {
+    const auto r = static_cast<std::uint64_t>(rows), c = static_cast<std::uint64_t>(hidden),
+               f = static_cast<std::uint64_t>(ffn);
+    const std::uint64_t wide = f > 3 * c ? f : 3 * c;
+    return 2 * (2 * r * wide + wide * c);
+  }
+};
+
 enum class GpuBenchSize : std::uint8_t {
   full,
   quick,  // fewer shapes
@@ -67,6 +85,8 @@ class GpuBench {
   virtual std::vector<GpuTiming> memory_bound() = 0;
   // The matrix products of GPT-2s through Matmul, beside bare cuBLASLt products of the same shapes.
   virtual std::vector<GpuTiming> matmuls() = 0;
+  // Bare cuBLASLt products of a layer's forward, one after the other, as one call.
+  virtual GpuTiming layer_products(const LayerProductShape& shape) = 0;
   // Each way to compute GELU's backward, with the product before it, by the names of
   // gpu.gelu_backward in machine files: "kernel", and in turn with it those of cuBLASLt's epilogues
   // that give equal bits each time.

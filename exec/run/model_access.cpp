@@ -184,6 +184,12 @@ void ModelAccess::commit(const StoreIdentity& identity, std::int64_t version, st
 
 void ModelAccess::read_master(std::int64_t unit, std::uint64_t first, std::uint64_t count,
                               float* to) {
+  const std::uint64_t found = read_found(unit, first, count, to);
+  SPILLWAY_ASSERT(found == count, "the state of every element has one home");
+}
+
+std::uint64_t ModelAccess::read_found(std::int64_t unit, std::uint64_t first, std::uint64_t count,
+                                      float* to) {
   std::uint64_t found = 0;
   for (std::size_t i = 0; i < state_.schedule.homes().size(); ++i) {
     const HomePart& home = state_.schedule.homes()[i];
@@ -194,7 +200,7 @@ void ModelAccess::read_master(std::int64_t unit, std::uint64_t first, std::uint6
     read_home(i, begin - home.first_element, end - begin, to + (begin - first));
     found += end - begin;
   }
-  SPILLWAY_ASSERT(found == count, "the state of every element has one home");
+  return found;
 }
 
 // Masters [first, first + count) of a home of optimizer state.
@@ -228,23 +234,28 @@ void ModelAccess::read_home(std::size_t index, std::uint64_t first, std::uint64_
   });
 }
 
-std::uint64_t ModelAccess::weights_hash() {
+std::uint64_t hash_of_weights(const ModelSpec& model, const StateValues& masters) {
   struct Deleter {
     void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
   };
   const std::unique_ptr<XXH3_state_t, Deleter> hash(XXH3_createState());
   XXH3_64bits_reset(hash.get());
-  const ModelSpec& model = state_.schedule.problem().model;
   std::vector<float> values(piece_bytes / sizeof(float));
   for (std::int64_t unit = 0; unit < unit_count(model); ++unit) {
     const auto elements = static_cast<std::uint64_t>(trained_elements(model, unit));
     for (std::uint64_t first = 0; first < elements; first += values.size()) {
       const std::uint64_t count = std::min<std::uint64_t>(values.size(), elements - first);
-      read_master(unit, first, count, values.data());
+      masters(unit, 0, first, count, values.data());
       XXH3_64bits_update(hash.get(), values.data(), count * sizeof(float));
     }
   }
   return XXH3_64bits_digest(hash.get());
+}
+
+std::uint64_t ModelAccess::weights_hash() {
+  return hash_of_weights(state_.schedule.problem().model,
+                         [this](std::int64_t unit, int, std::uint64_t first, std::uint64_t count,
+                                float* to) { read_master(unit, first, count, to); });
 }
 
 }  // namespace spillway

@@ -43,6 +43,9 @@ StateValues starting_state(const ModelSpec& model, std::uint64_t seed,
                            std::shared_ptr<Checkpoint> weights,
                            std::shared_ptr<Checkpoint> adapter);
 
+// XXH3 of all master weights that are trained, in unit order.
+std::uint64_t hash_of_weights(const ModelSpec& model, const StateValues& values);
+
 // Used on one thread, while no run is in progress.
 class ModelAccess {
  public:
@@ -67,6 +70,11 @@ class ModelAccess {
   // included.
   void read_master(std::int64_t unit, std::uint64_t first, std::uint64_t count, float* to);
 
+  // The same of those that this one of several ranks has; the others stay as they are.
+  void read_own_master(std::int64_t unit, std::uint64_t first, std::uint64_t count, float* to) {
+    read_found(unit, first, count, to);
+  }
+
   // XXH3 of all master weights in unit order: equal for bit-identical models, whatever the
   // placement. Of what is frozen there are none.
   std::uint64_t weights_hash();
@@ -84,6 +92,8 @@ class ModelAccess {
   // in host memory.
   template <class Take>
   void for_pieces(const Place& place, std::uint64_t bytes, const Take& take);
+  // Returns how many there are here.
+  std::uint64_t read_found(std::int64_t unit, std::uint64_t first, std::uint64_t count, float* to);
   void write_home(std::size_t home, const StateValues& values);
   void read_home(std::size_t home, std::uint64_t first, std::uint64_t count, float* to);
 

@@ -318,7 +318,7 @@ ResumePoint find_committed(const Directory& run, const SavedRun& saved,
                            const std::optional<std::int64_t>& step) {
   const StoreLocation location = find_state(run, saved).point.location;
   if (!step) {
-    ResumePoint newest = find_resume_point(location);
+    ResumePoint newest = commit_of_all_ranks(find_resume_point(location));
     if (newest.record.version > 0) return newest;
     throw InputError(fmt::format("no step of the run in {} is committed yet", run.path().string()),
                      "what it began with is still as it was");

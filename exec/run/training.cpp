@@ -10,6 +10,9 @@
 #include "exec/cpu/cpu_device.hpp"
 #include "exec/data/dataset.hpp"
 #include "exec/data/left_out_batches.hpp"
+#include "exec/ranks/rank_schedule.hpp"
+#include "exec/ranks/rank_team.hpp"
+#include "exec/ranks/whole_state.hpp"
 #include "exec/run/model_access.hpp"
 #include "exec/run/training_record.hpp"
 #include "exec/run/training_start.hpp"
@@ -79,6 +82,13 @@ StateValues trained_values(ModelAccess& states) {
   };
 }
 
+// The same of this rank alone.
+StateValues own_values(ModelAccess& states) {
+  return [&states](std::int64_t unit, int, std::uint64_t first, std::uint64_t count, float* to) {
+    states.read_own_master(unit, first, count, to);
+  };
+}
+
 }  // namespace
 
 TrainingStart start_of(const TrainingOptions& options) {
@@ -136,6 +146,7 @@ TrainingStart start_of(const TrainingOptions& options) {
     }
     record.frozen_hash = start.frozen->seal.data;
   }
+  record.rank = problem.rank;
   record.data_rules = options.data_rules;
   record.left_out = options.left_out;
   record.gelu_backward = options.gelu_backward;
@@ -160,7 +171,11 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
   options_.optimizer.seed = options_.seed;
   const Problem& problem = options_.problem;
   TrainingStart start = start_of(options_);
+  if (options_.team)  // by what each has found out about its drives they might differ
+    start.commit_interval =
+        std::stoll(options_.team->from_first(std::to_string(start.commit_interval)));
   const std::int64_t first = start.first;
+  if (options_.team) agree(start);
   schedules_ = std::move(start.schedules);
   batches_ = std::move(start.batches);
   frozen_ = std::move(start.frozen);
@@ -208,21 +223,66 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
       static_cast<std::uint32_t>(training_store_->parts().size()), options_.durability.on());
   SsdStore* const store = training_store_->store();
   if (options_.durability.on()) {
+    CommittedByAll by_all;
+    if (RankTeam* const team = options_.team) {
+      by_all = [team](std::int64_t version) {
+        team->committed(version);
+        team->require_all();
+        return team->committed_by_all() >= version;
+      };
+      // Who reads a commit reads it from the stores of all ranks.
+      options_.may_overwrite = [team, may = options_.may_overwrite](std::int64_t version) {
+        if (!team->leads()) return team->released_by_first() >= version;
+        if (may && !may(version)) return false;
+        team->released(version);
+        return true;
+      };
+    }
     committer_ =
         std::make_unique<Committer>(*store, training_store_->identity(), *training_store_->chunks(),
-                                    *device_, *gate_, options_.may_overwrite);
+                                    *device_, *gate_, options_.may_overwrite, by_all);
   }
   if (options_.throttle.any()) throttle_ = std::make_unique<Throttle>(options_.throttle);
   executor_ = std::make_unique<Executor>(
       *device_, store, batches_, options_.optimizer,
       StateSafety{gate_.get(), committer_.get(), training_store_->parts()}, throttle_.get(),
       frozen_files_.get(), options_.make_ring);
+  if (options_.team) executor_->use_ranks(*options_.team);
   for (const Schedule* schedule : schedules)
     executor_->prepare(*schedule,
                        schedule->evaluates() ? *options_.evaluations.batches : *batches_);
+  if (options_.team) options_.team->barrier();  // all have their state, and have committed it
 }
 
 Training::~Training() = default;
+
+// Whatever decides the numbers, the order of collectives, or which steps are committed, is the same
+// on all ranks.
+void Training::agree(const TrainingStart& start) {
+  RankTeam& team = *options_.team;
+  SPILLWAY_ASSERT(options_.problem.rank == team.rank() &&
+                  options_.problem.workload.ranks == team.size());
+  for (const Schedule* schedule : start.schedules->all()) require_runnable_by_ranks(*schedule);
+  TrainingRecord record = start.record;
+  record.rank = 0;
+  record.data.clear();  // where it is may differ
+  record.initial_folder.clear();
+  const auto words = [](const auto& json) {
+    std::string text = json;  // a line for each key, so that the one that differs is shown
+    std::replace(text.begin(), text.end(), ',', '\n');
+    return text;
+  };
+  team.require_equal("the program", SPILLWAY_VERSION);
+  team.require_equal("settings and data", words(record.to_json()));
+  std::string course = fmt::format(
+      "first step {}\nsteps {}\ncommits every {}\ncommits also every {}\ndurability {}\n",
+      start.first, options_.steps, start.commit_interval, options_.also_commit_every,
+      options_.durability.on() ? "on" : "off");
+  for (const Schedule* schedule : start.schedules->all())
+    course += fmt::format("schedule of {} steps, collectives {:016x}\n", schedule->steps(),
+                          hash_of_collectives(*schedule));
+  team.require_equal("the course of the training", course);
+}
 
 TrainingCourse course_of(const TrainingOptions& options, std::int64_t first) {
   TrainingCourse course{options.problem, options.policy, options.make_policy,
@@ -253,7 +313,7 @@ bool Training::pause() {
   }
   goes_on = goes_on && !ended_;
   // Where it is ended here, not by a signal: so that this version is committed.
-  if (!goes_on) executor_->request_stop();
+  if (!goes_on) executor_->stop_here();
   executor_->set_paused(false);
   return goes_on;
 }
@@ -380,10 +440,33 @@ TrainingResult Training::run(const std::function<void(const StepResult&)>& repor
   }
   if (committer_) executor_->wait_for_commit(version_);
   result.steps = version_;
-  result.weights_hash = access().weights_hash();
+  result.weights_hash = weights_hash();
   // Only now nothing that can fail needs it any more.
   keep_store(version_ < options_.steps || options_.keep_store);
   return result;
+}
+
+// The whole model's, known to all ranks.
+std::uint64_t Training::weights_hash() {
+  ModelAccess states = access();
+  if (!options_.team) return states.weights_hash();
+  const ModelSpec& model = options_.problem.model;
+  WholeState whole(*options_.team, model, own_values(states));
+  std::uint64_t hash = 0;
+  if (options_.team->leads()) {
+    hash = hash_of_weights(model, whole.values());
+    whole.end();
+  } else {
+    whole.serve();
+  }
+  return std::stoull(options_.team->from_first(std::to_string(hash)));
+}
+
+void Training::help_export() {
+  keep_store(true);
+  ModelAccess states = access();
+  WholeState(*options_.team, options_.problem.model, own_values(states)).serve();
+  keep_store(version_ < options_.steps || options_.keep_store);
 }
 
 void Training::keep_store(bool keep) {
@@ -407,8 +490,12 @@ void Training::export_model(const Directory& folder, const WeightFiles& files) {
   keep_store(true);  // the weights may find no room: they are then still there to be had
   ModelAccess states = access();
   const ModelSpec& model = options_.problem.model;
+  std::optional<WholeState> whole;
+  if (options_.team) whole.emplace(*options_.team, model, own_values(states));
   // Of adapters the files have no more than these.
-  const StateValues all = model.has_adapters() ? trained_values(states) : weights(states);
+  const StateValues all = whole                  ? whole->values()
+                          : model.has_adapters() ? trained_values(states)
+                                                 : weights(states);
   const auto values = [&](std::int64_t unit, std::uint64_t first, std::uint64_t count, float* to) {
     all(unit, 0, first, count, to);
   };
@@ -418,6 +505,7 @@ void Training::export_model(const Directory& folder, const WeightFiles& files) {
   } else {
     write_weights(folder, model, values, files);
   }
+  if (whole) whole->end();
   keep_store(version_ < options_.steps || options_.keep_store);
 }
 

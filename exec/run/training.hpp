@@ -33,6 +33,9 @@
 
 namespace spillway {
 
+class RankTeam;
+struct TrainingStart;
+
 // Losses of text that is not trained on, at pauses of the training (TrainingSchedules).
 struct Evaluations {
   std::shared_ptr<const Batches> batches;  // null: nothing is evaluated
@@ -112,6 +115,10 @@ struct TrainingOptions {
   std::uint64_t guard_bytes = 0;
   // Rates of another machine to keep; what it does not give is as fast as this machine.
   ThrottleRates throttle = {};
+  // Of several ranks, each with a training of its own, whose problem says which one it is; null:
+  // one rank. Outlives the training. Each has directories of its own in `ssd`, and a resume point
+  // of the same version; a step is committed once all of them have committed it.
+  RankTeam* team = nullptr;
 };
 
 // Of the schedules that a training with these options runs. `first`: the step that it begins with.
@@ -207,9 +214,11 @@ class Training {
   std::uint64_t frozen_bytes_in_store() const;
   const std::string& why_in_store() const { return why_in_store_; }
 
+  // Of several ranks: rank 0 calls this, the others help_export() meanwhile.
   // Writes the trained fp32 weights in Hugging Face's layout: of the whole model, or of its
   // adapters in PEFT's where it has any. Where that fails, what was committed is kept.
   void export_model(const Directory& folder, const WeightFiles& files = {});
+  void help_export();
 
  private:
   TrainingOptions options_;
@@ -222,6 +231,8 @@ class Training {
   bool evaluate();
   bool stops_here() const;
   StateValues weights(ModelAccess& states) const;
+  void agree(const TrainingStart& start);
+  std::uint64_t weights_hash();
 
   std::unique_ptr<TrainingSchedules> schedules_;
   std::function<bool(const EvaluationResult&)> on_evaluation_;

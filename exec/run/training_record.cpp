@@ -102,6 +102,7 @@ std::string TrainingRecord::to_json() const {
   json["steps"] = steps;
   if (!left_out.empty()) json["left_out"] = left_out;
   if (!algorithms.empty()) json["algorithms"] = algorithms;
+  if (workload.ranks > 1) json["rank"] = rank;
   return json.dump();
 }
 
@@ -149,6 +150,9 @@ TrainingRecord TrainingRecord::parse(const std::string& text) {
     r.steps = whole_number<std::int64_t>(json, "steps", place);
     for (const ordered_json& batch : json.value("left_out", ordered_json::array()))
       r.left_out.push_back(batch.get<std::int64_t>());
+    r.rank = json.contains("rank") ? whole_number<int>(json, "rank", place) : 0;
+    if (r.rank < 0 || r.rank >= r.workload.ranks)
+      throw InputError(fmt::format("{}: there is no rank {}", unreadable, r.rank), other_version);
     return r;
   } catch (const nlohmann::json::exception& error) {
     throw InputError(fmt::format("{}: {}", unreadable, error.what()), other_version);
@@ -156,7 +160,12 @@ TrainingRecord TrainingRecord::parse(const std::string& text) {
 }
 
 void require_same_numbers(const TrainingRecord& committed, const TrainingRecord& now) {
-  const ordered_json before = numbers_of(committed), after = numbers_of(now);
+  ordered_json before = numbers_of(committed), after = numbers_of(now);
+  // Only in groups of micro-batches, one for each, do ranks show in the numbers.
+  for (ordered_json* numbers : {&before, &after}) {
+    numbers->erase("ranks");
+    if (!numbers->contains("gradient_groups")) (*numbers)["gradient_groups"] = 1;
+  }
   for (const auto& [key, value] : before.items()) {
     if (after.at(key) == value) continue;
     const bool of_model = key == "model";

@@ -46,6 +46,7 @@ struct TrainingRecord {
   std::vector<std::int64_t> left_out = {};
   // Device::algorithms() of the device that trains; a training that goes on gives them to its own.
   std::string algorithms = {};
+  int rank = 0;  // of several, whose part of the state it is
 
   static constexpr const char* cpu_backend = "cpu";
   static constexpr const char* cuda_backend = "cuda";

@@ -2,31 +2,65 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/errors.hpp"
 #include "exec/io/io_transfer.hpp"
+#include "exec/ranks/rank_places.hpp"
+#include "policies/model/units.hpp"
+#include "policies/movement/shards.hpp"
 
 namespace spillway {
 
 CommittedState::CommittedState(ResumePoint point, const RingFactory& make_ring, bool by_step)
-    : point_(std::move(point)), by_step_(by_step) {
-  const CommitRecord& record = point_.record;
-  SsdStoreOptions with;
-  with.run = point_.run;
-  with.make_ring = make_ring;
-  with.read_only = true;
-  open_ = open_store(record, point_.location.directories, point_.location.generation, with);
-  training_ = TrainingRecord::parse(record.identity.training);
+    : by_step_(by_step) {
+  training_ = TrainingRecord::parse(point.record.identity.training);
+  const StoreLocation first = point.location;
+  const std::int64_t version = point.record.version;
+  parts_.push_back({std::move(point), {}});
+  for (int rank = 1; rank < static_cast<int>(training_.workload.ranks); ++rank)
+    parts_.push_back({find_commit(place_of_rank(first, rank), version), {}});
+  for (Part& part : parts_) {
+    SsdStoreOptions with;
+    with.run = part.point.run;
+    with.make_ring = make_ring;
+    with.read_only = true;
+    const StoreLocation& location = part.point.location;
+    part.open = open_store(part.point.record, location.directories, location.generation, with);
+  }
 }
 
-void CommittedState::read(StateReader& reader, std::int64_t unit, std::uint64_t first,
+CommittedState::Readers CommittedState::readers() const {
+  Readers readers;
+  for (const Part& part : parts_)
+    readers.push_back(
+        std::make_unique<StateReader>(*part.open.store, part.point.record, *part.open.chunks));
+  return readers;
+}
+
+void CommittedState::read(const Readers& readers, std::int64_t unit, std::uint64_t first,
                           std::uint64_t count, float* to) const {
+  const auto elements = static_cast<std::uint64_t>(trained_elements(training_.model, unit));
+  const auto ranks = static_cast<int>(parts_.size());
+  for (int rank = 0; rank < ranks; ++rank) {
+    const ElementRange shard =
+        ranks > 1 ? shard_of({0, elements}, ranks, rank) : ElementRange{first, count};
+    const std::uint64_t from = std::max(first, shard.first),
+                        until = std::min(first + count, shard.end());
+    if (from >= until) continue;
+    const auto at = static_cast<std::size_t>(rank);
+    read(parts_[at], *readers[at], unit, from, until - from, to + (from - first));
+  }
+}
+
+void CommittedState::read(const Part& part, StateReader& reader, std::int64_t unit,
+                          std::uint64_t first, std::uint64_t count, float* to) const {
   try {
     reader.read(unit, 0, first, count, to);
   } catch (const ChecksumError&) {
     if (!by_step_) throw;
-    const std::int64_t newest = find_resume_point(point_.location).record.version;
+    const std::int64_t newest = find_resume_point(part.point.location).record.version;
     if (newest == step()) throw;
     throw InputError(
         Setting{"step", std::to_string(step())} +
@@ -38,21 +72,32 @@ void CommittedState::read(StateReader& reader, std::int64_t unit, std::uint64_t 
 }
 
 WeightValues CommittedState::weights() const {
-  const auto reader = std::make_shared<StateReader>(*open_.store, point_.record, *open_.chunks);
-  return [this, reader](std::int64_t unit, std::uint64_t first, std::uint64_t count, float* to) {
-    read(*reader, unit, first, count, to);
+  const auto all = std::make_shared<const Readers>(readers());
+  return [this, all](std::int64_t unit, std::uint64_t first, std::uint64_t count, float* to) {
+    read(*all, unit, first, count, to);
   };
 }
 
 StateValues CommittedState::values() const {
   return
       [this](std::int64_t unit, int moment, std::uint64_t first, std::uint64_t count, float* to) {
-        SPILLWAY_ASSERT(open_.store && moment == 0);
-        StateReader reader(*open_.store, point_.record, *open_.chunks);
-        read(reader, unit, first, count, to);
+        SPILLWAY_ASSERT(parts_.front().open.store && moment == 0);
+        read(readers(), unit, first, count, to);
       };
 }
 
-void CommittedState::close() { open_ = {}; }
+void CommittedState::close() {
+  for (Part& part : parts_) part.open = {};
+}
+
+ResumePoint commit_of_all_ranks(ResumePoint first) {
+  const TrainingRecord training = TrainingRecord::parse(first.record.identity.training);
+  std::int64_t version = first.record.version;
+  for (int rank = 1; rank < static_cast<int>(training.workload.ranks); ++rank)
+    version =
+        std::min(version, find_resume_point(place_of_rank(first.location, rank)).record.version);
+  if (version == first.record.version) return first;
+  return find_commit(first.location, version);
+}
 
 }  // namespace spillway

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <vector>
 
 #include "exec/data/model_writer.hpp"
 #include "exec/io/io_choice.hpp"
@@ -20,7 +22,7 @@ class CommittedState {
   // commit speaks of.
   CommittedState(ResumePoint point, const RingFactory& make_ring, bool by_step);
 
-  std::int64_t step() const { return point_.record.version; }
+  std::int64_t step() const { return parts_.front().point.record.version; }
   const TrainingRecord& training() const { return training_; }
   const ModelSpec& model() const { return training_.model; }
 
@@ -32,13 +34,25 @@ class CommittedState {
   void close();
 
  private:
-  void read(StateReader& reader, std::int64_t unit, std::uint64_t first, std::uint64_t count,
+  // One store; of several ranks one each, in their order, with their shards of every unit.
+  struct Part {
+    ResumePoint point;
+    OpenStore open;
+  };
+  using Readers = std::vector<std::unique_ptr<StateReader>>;
+  Readers readers() const;
+  void read(const Readers& readers, std::int64_t unit, std::uint64_t first, std::uint64_t count,
             float* to) const;
+  void read(const Part& part, StateReader& reader, std::int64_t unit, std::uint64_t first,
+            std::uint64_t count, float* to) const;
 
-  ResumePoint point_;
   bool by_step_;
   TrainingRecord training_;
-  OpenStore open_;
+  std::vector<Part> parts_;
 };
+
+// The newest commit that the stores of all ranks have, of which `first` is rank 0's newest; of one
+// rank, that.
+ResumePoint commit_of_all_ranks(ResumePoint first);
 
 }  // namespace spillway

@@ -52,13 +52,15 @@ void commit_now(SsdStore::Channel& channel, const StoreIdentity& identity, const
 }
 
 Committer::Committer(SsdStore& store, const StoreIdentity& identity, ChunkTable& chunks,
-                     Device& device, VersionGate& gate, MayOverwrite may_overwrite)
+                     Device& device, VersionGate& gate, MayOverwrite may_overwrite,
+                     CommittedByAll by_all)
     : store_(store),
       identity_(identity),
       chunks_(chunks),
       device_(device),
       gate_(gate),
       may_overwrite_(std::move(may_overwrite)),
+      by_all_(std::move(by_all)),
       record_(record_slot_bytes(identity, chunks), "the commit record"),
       staging_(staging_bytes, "staging for commits"),
       committed_(gate.points().base_version),
@@ -112,6 +114,10 @@ void Committer::commit(SsdStore::Channel& channel, std::int64_t version) {
   encode_record(identity_, chunks_, version, epoch, record_.span());
   write_record(channel, record_.span(), epoch);
   bytes_written_.fetch_add(captured + record_.size(), std::memory_order_relaxed);
+  while (by_all_ && !by_all_(version)) {
+    if (closing_.load() || gate_.halted()) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
   committed_.store(version, std::memory_order_release);
   notify();
   // Other processes read it: nothing here could tell of their end.

@@ -31,13 +31,16 @@ namespace spillway {
 // Asked on the committer's thread, again and again until it says yes, once a version is durable:
 // whether what was committed before it may be overwritten.
 using MayOverwrite = std::function<bool(std::int64_t version)>;
+// Asked in the same way, before: whether what is durable here is so everywhere. Only then it is
+// committed, and nothing of the version before is overwritten.
+using CommittedByAll = std::function<bool(std::int64_t version)>;
 
 class Committer {
  public:
   // Starts the thread. All arguments must outlive it; nothing is committed yet. `may_overwrite` may
-  // be empty: always.
+  // be empty: always; and so may `by_all`.
   Committer(SsdStore& store, const StoreIdentity& identity, ChunkTable& chunks, Device& device,
-            VersionGate& gate, MayOverwrite may_overwrite = {});
+            VersionGate& gate, MayOverwrite may_overwrite = {}, CommittedByAll by_all = {});
   // Ends the thread; a commit in progress is finished, nothing else is begun.
   ~Committer();
   Committer(const Committer&) = delete;
@@ -67,6 +70,7 @@ class Committer {
   Device& device_;
   VersionGate& gate_;
   MayOverwrite may_overwrite_;
+  CommittedByAll by_all_;
   Arena record_, staging_;
   std::mutex listener_mutex_;  // taken once per commit
   std::function<void()> listener_;

@@ -8,6 +8,7 @@
 #include "exec/run/frozen_origin.hpp"
 #include "exec/run/training_record.hpp"
 #include "policies/model/units.hpp"
+#include "policies/movement/shards.hpp"
 
 namespace spillway {
 
@@ -28,7 +29,8 @@ std::vector<fs::path> absolute(const std::vector<fs::path>& directories) {
 // A run that held the store until a moment ago may have committed more. Call it with the files
 // locked.
 void require_newest(const ResumePoint& point) {
-  const ResumePoint now = find_resume_point(point.location);
+  const ResumePoint now = point.is_older ? find_commit(point.location, point.record.version)
+                                         : find_resume_point(point.location);
   if (now.record.epoch == point.record.epoch && now.record.version == point.record.version) return;
   throw MachineError(fmt::format("another run has committed step {} to {} meanwhile",
                                  now.record.version, point.location.directories[0].string()),
@@ -73,15 +75,19 @@ std::optional<std::int64_t> steps_committed(const fs::path& file, const StoreHea
   return {};
 }
 
-// Whether the elements of all units that are trained are in the parts, once each, as wide as the
-// training has them.
-bool covers(const std::vector<StatePart>& parts, const ModelSpec& model, MomentWidth moments) {
+// Whether the elements of all units that are trained, of several ranks the shards of one of them,
+// are in the parts, once each, as wide as the training has them.
+bool covers(const std::vector<StatePart>& parts, const TrainingRecord& training) {
+  const ModelSpec& model = training.model;
+  const auto ranks = static_cast<int>(training.workload.ranks);
   std::size_t i = 0;
   for (std::int64_t unit = 0; unit < unit_count(model); ++unit) {
     const auto elements = static_cast<std::uint64_t>(trained_elements(model, unit));
-    for (std::uint64_t at = 0; at < elements; ++i) {
+    const ElementRange own =
+        ranks > 1 ? shard_of({0, elements}, ranks, training.rank) : ElementRange{0, elements};
+    for (std::uint64_t at = own.first; at < own.end(); ++i) {
       if (i == parts.size() || parts[i].unit != unit || parts[i].first_element != at ||
-          parts[i].elements == 0 || parts[i].moments != moments)
+          parts[i].elements == 0 || parts[i].moments != training.workload.moments)
         return false;
       at += parts[i].elements;
     }
@@ -123,7 +129,7 @@ ResumePoint point_of(const StoreLocation& location, CommitRecord record) {
   const fs::path file = record_file(location.directories[0], location.generation);
   const std::optional<StoreHeader> header = read_header(file);
   const TrainingRecord training = TrainingRecord::parse(record.identity.training);
-  if (!header || !covers(record.identity.parts, training.model, training.workload.moments)) {
+  if (!header || !covers(record.identity.parts, training)) {
     throw InputError(fmt::format("{} does not describe the state of the model {} that it names",
                                  file.string(), training.model.name),
                      "the file is damaged: restore it from a backup");
@@ -370,6 +376,15 @@ void TrainingStore::fill(const Schedule& schedule, Device& device, const StateVa
       SsdStore::Channel channel(*store_);
       channel.sync();
       channel.sync_record();
+      if (options_.resume->is_older) {
+        // A commit that does not count, and whose state is overwritten from here on.
+        const Arena nothing(record_slot_bytes(identity_, *chunks_), "an empty commit record");
+        std::fill(nothing.span().begin(), nothing.span().end(), std::byte{0});
+        channel.write_record(
+            static_cast<std::uint64_t>((base_epoch_ + 1) & 1) * nothing.span().size(),
+            nothing.data(), nothing.span().size());
+        channel.sync_record();
+      }
     }
     StateReader reader(in_place_ ? *store_ : *old_.store, record,
                        in_place_ ? *chunks_ : *old_.chunks);

@@ -27,6 +27,8 @@ struct ResumePoint {
   RunIdentity run;  // whose store it is
   // It is another run's, which keeps it: it is read, and neither changed nor removed.
   bool foreign = false;
+  // The store has a newer commit, which not all ranks have: it does not count.
+  bool is_older = false;
 };
 
 // Throws InputError when there is no store, nothing was committed to it, or what it says of itself

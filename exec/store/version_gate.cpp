@@ -10,7 +10,7 @@ VersionGate::VersionGate(CommitPoints points, std::uint32_t parts, bool durable)
     : points_(points),
       parts_(parts),
       durable_(durable),
-      begun_(points.base_version * 2),
+      begun_(points.base_version * states),
       whole_(points.base_version),
       reported_(points.base_version),
       committed_epoch_(points.base_epoch) {
@@ -22,13 +22,25 @@ void VersionGate::changed() {
   changes_.notify_all();
 }
 
-bool VersionGate::begin(std::int64_t version) {
+VersionGate::Begun VersionGate::try_begin(std::int64_t version) {
   std::int64_t begun = begun_.load(std::memory_order_acquire);
-  while (version > begun / 2) {
-    if (begun % 2 != 0) return false;  // stopping, and this one is too late
-    if (begun_.compare_exchange_weak(begun, version * 2, std::memory_order_acq_rel)) return true;
+  while (version > begun / states) {
+    // Stopping, and this one is too late.
+    if (begun % states != goes_on) return begun % states == stops ? Begun::no : Begun::held;
+    if (begun_.compare_exchange_weak(begun, version * states, std::memory_order_acq_rel))
+      return Begun::yes;
   }
-  return true;
+  return Begun::yes;
+}
+
+bool VersionGate::begin(std::int64_t version) {
+  while (true) {
+    const std::uint32_t seen = changes_.load(std::memory_order_acquire);
+    const Begun begun = try_begin(version);
+    if (begun != Begun::held) return begun == Begun::yes;
+    if (halted()) return false;
+    changes_.wait(seen, std::memory_order_acquire);
+  }
 }
 
 bool VersionGate::enter(std::int64_t version) {
@@ -36,8 +48,10 @@ bool VersionGate::enter(std::int64_t version) {
   while (true) {
     const std::uint32_t seen = changes_.load(std::memory_order_acquire);
     if (halted()) return false;
-    if ((!durable_ || committed_epoch_.load(std::memory_order_acquire) >= needed) && begin(version))
-      return true;
+    if (!durable_ || committed_epoch_.load(std::memory_order_acquire) >= needed) {
+      const Begun begun = try_begin(version);
+      if (begun == Begun::yes) return true;
+    }
     changes_.wait(seen, std::memory_order_acquire);
   }
 }
@@ -63,21 +77,28 @@ void VersionGate::leave(std::int64_t version, std::uint32_t parts) {
   if (advanced) changed();
 }
 
-std::int64_t VersionGate::request_stop(std::int64_t at_least) {
+// No later version begins, as `state` says.
+std::int64_t VersionGate::end_begun(std::int64_t at_least, std::int64_t state) {
   std::int64_t begun = begun_.load(std::memory_order_acquire);
-  while (begun % 2 == 0) {
-    const std::int64_t version = std::min(std::max(begun / 2, at_least), points_.last_version);
-    if (begun_.compare_exchange_weak(begun, version * 2 + 1, std::memory_order_acq_rel)) {
+  while (begun % states != stops) {
+    const std::int64_t version = std::min(std::max(begun / states, at_least), points_.last_version);
+    if (begun_.compare_exchange_weak(begun, version * states + state, std::memory_order_acq_rel)) {
       changed();
       return version;
     }
   }
-  return begun / 2;
+  return begun / states;
 }
+
+std::int64_t VersionGate::request_stop(std::int64_t at_least) { return end_begun(at_least, stops); }
+
+std::int64_t VersionGate::hold(std::int64_t at_least) { return end_begun(at_least, is_held); }
+
+void VersionGate::stop_at(std::int64_t version) { end_begun(version, stops); }
 
 std::int64_t VersionGate::stop_version() const {
   const std::int64_t begun = begun_.load(std::memory_order_acquire);
-  return begun % 2 == 0 ? -1 : begun / 2;
+  return begun % states == stops ? begun / states : -1;
 }
 
 void VersionGate::halt() {

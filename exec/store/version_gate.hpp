@@ -50,6 +50,10 @@ class VersionGate {
   // No version after the returned one is begun: the latest that a writer has begun, at least
   // `at_least`. Later calls return the same.
   std::int64_t request_stop(std::int64_t at_least);
+  // For several ranks that agree on one version: until they have, no version is begun that was not
+  // begun before. Returns what request_stop() would; stop_at() ends it.
+  std::int64_t hold(std::int64_t at_least);
+  void stop_at(std::int64_t version);
   // The version agreed on, or -1 while nobody asked.
   std::int64_t stop_version() const;
   // Nothing more may be written: all who wait return false.
@@ -72,11 +76,15 @@ class VersionGate {
 
  private:
   void changed();
+  enum class Begun : std::uint8_t { yes, no, held };
+  Begun try_begin(std::int64_t version);
+  std::int64_t end_begun(std::int64_t at_least, std::int64_t state);
 
   CommitPoints points_;
   std::uint32_t parts_;
   bool durable_;
-  // Twice the latest version begun; odd once a stop is requested.
+  // Four times the latest version begun, and what of those after it.
+  static constexpr std::int64_t goes_on = 0, stops = 1, is_held = 2, states = 4;
   std::atomic<std::int64_t> begun_;
   // Parts written, by version. Writers are at work on four versions at most; a few more, because
   // the counter of a version that is whole is cleared a moment after.

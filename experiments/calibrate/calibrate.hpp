@@ -28,6 +28,7 @@ struct GpuCalibrationSizes {
   // caches.
   std::uint64_t link_bytes = std::uint64_t{1} << 30;
   std::uint64_t largest_copy = std::uint64_t{256} << 20;
+  GpuBenchSize shapes = GpuBenchSize::full;  // of products and attention
 };
 
 struct CalibrationOptions {

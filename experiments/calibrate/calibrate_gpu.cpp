@@ -14,6 +14,7 @@
 #include "experiments/calibrate/calibrate_briefly.hpp"
 #include "experiments/calibrate/drive_bench.hpp"
 #include "experiments/calibrate/link_bench.hpp"
+#include "experiments/calibrate/shape_bench.hpp"
 #include "experiments/calibrate/statistics.hpp"
 #include "experiments/train/train_device.hpp"
 #include "policies/schedule/program.hpp"
@@ -51,6 +52,7 @@ class GpuCalibration {
     if (chooses_gelu_backward()) gelu_backward();
     for (const Part& part : parts_) kernels(part);
     source("gpu.flops", "the fastest measured layer forward; kernels are timed by shape");
+    if (measures_shapes()) shapes();
     measure_links(parts_.front().problem, options_, rule_, machine_,
                   [this](const std::string& what) { next(what); });
     if (!options_.ssd.empty()) {
@@ -112,8 +114,8 @@ class GpuCalibration {
                          Setting{"sequence"} + ", fewer " + Setting{"sequences_at_once"} +
                          ", or end other programs on the GPU (nvidia-smi lists them)");
     }
-    planned_ += (chooses_gelu_backward() ? 1 : 0) + link_figures(options_) +
-                (options_.ssd.empty() ? 0 : drive_figures(options_.brief));
+    planned_ += (chooses_gelu_backward() ? 1 : 0) + (measures_shapes() ? shape_figures : 0) +
+                link_figures(options_) + (options_.ssd.empty() ? 0 : drive_figures(options_.brief));
   }
 
   Problem problem_of(std::int64_t micro_batch, GradientWidth width) const {
@@ -153,6 +155,18 @@ class GpuCalibration {
   // from time to time, so it leaves the usual one.
   bool chooses_gelu_backward() const {
     return !options_.brief && options_.precision == Precision::bf16;
+  }
+
+  // What other models and batches take follows from shapes; a brief measurement is for the model
+  // at hand.
+  bool measures_shapes() const { return !options_.brief && options_.precision == Precision::bf16; }
+
+  void shapes() {
+    GpuBenchOptions bench;
+    bench.size = options_.gpu_sizes.shapes;
+    bench.rounds = options_.samples;
+    bench.seconds = options_.gpu_sizes.load_seconds / 5;
+    measure_shapes(gpu_, bench, machine_, [this](const std::string& what) { next(what); });
   }
 
   void gelu_backward() {

@@ -7,7 +7,9 @@
 #include <cmath>
 #include <exception>
 #include <latch>
+#include <limits>
 #include <optional>
+#include <set>
 #include <thread>
 
 #include "base/errors.hpp"
@@ -18,6 +20,7 @@
 #include "experiments/calibrate/scratch_folder.hpp"
 #include "experiments/calibrate/statistics.hpp"
 #include "policies/cost/link_rates.hpp"
+#include "policies/machine/machine_drives.hpp"
 
 namespace spillway {
 
@@ -27,7 +30,7 @@ constexpr std::uint64_t mib = 1 << 20;
 constexpr std::int64_t run_transfers = 8;  // of one run: shares are eighths of its bytes
 const std::vector<double> usual_shares = {0, 0.25, 0.5, 0.75, 1}, brief_shares = {0, 0.5, 1};
 
-// Sizes of transfers and queue depths; the last one gives the law.
+// Sizes of transfers and queue depths; the last one has the executor's depth.
 struct GridPoint {
   std::uint64_t transfer_bytes;
   std::int64_t queue_depth;
@@ -153,8 +156,8 @@ class MixedFile {
   LaneOfRun reader_, writer_;
 };
 
-// The run as the machine's law has it, on lanes that prepare each transfer. One lane prepares while
-// the drives serve the other one.
+// The run as the law of `machine` has it, on lanes that prepare each transfer. One lane prepares
+// while the drives serve the other one.
 double predicted_seconds(Machine machine, const MixedRuns& runs, double share) {
   machine.ssd.queue_depth = runs.queue_depth;
   const DriveRates rates = drive_rates(machine.ssd, machine.ssd.at_queue_depth());
@@ -169,7 +172,7 @@ double predicted_seconds(Machine machine, const MixedRuns& runs, double share) {
                    lane(written, rates.write, machine.ssd.write_latency_ns)});
 }
 
-// How far the law is off where it was not fitted, too: the median and the most, and where that is.
+// How far the law is off over all runs: the median and the most, and where that is.
 std::string misfit_text(const Machine& machine, const std::vector<MixedRuns>& all) {
   std::vector<double> errors;
   std::string worst;
@@ -186,6 +189,16 @@ std::string misfit_text(const Machine& machine, const std::vector<MixedRuns>& al
   }
   return fmt::format("of {} runs predicted over measured is off by {:.0f} % in the median, {}",
                      errors.size(), 100 * median(errors), worst);
+}
+
+// Each once, in words.
+std::string sizes_of(const std::vector<MixedRuns>& all) {
+  std::set<std::uint64_t> sizes;
+  for (const MixedRuns& runs : all) sizes.insert(runs.transfer_bytes);
+  std::string text;
+  for (const std::uint64_t bytes : sizes)
+    text += (text.empty() ? "" : " and ") + format_bytes(static_cast<double>(bytes));
+  return text;
 }
 
 void keep(const MixedRuns& runs, Machine& machine) {
@@ -214,6 +227,32 @@ double MixedRuns::gain(double share) const {
     ratios.push_back(turns / static_cast<double>(mixes[pass]));
   }
   return median(ratios);
+}
+
+double fitted_gain(const Machine& machine, const std::vector<const MixedRuns*>& of_all_sizes,
+                   double share) {
+  constexpr int steps = 100;  // from 1 to 2
+  double best = 1, least = std::numeric_limits<double>::infinity();
+  for (int step = 0; step <= steps; ++step) {
+    Machine tried = machine;
+    tried.ssd.law = SsdLaw::mixed;
+    const double gain = least_mixed_gain + (most_mixed_gain - least_mixed_gain) * step / steps;
+    tried.ssd.by_read_share = {{share, gain}};
+    tried.ssd.read_share_by_depth.clear();
+    double squares = 0;
+    for (const MixedRuns* runs : of_all_sizes) {
+      const double turns = share * predicted_seconds(tried, *runs, 1) +
+                           (1 - share) * predicted_seconds(tried, *runs, 0);
+      const double off =
+          std::log(turns / predicted_seconds(tried, *runs, share)) - std::log(runs->gain(share));
+      squares += off * off;
+    }
+    if (squares < least * (1 - 1e-9)) {
+      least = squares;
+      best = gain;
+    }
+  }
+  return best;
 }
 
 MixedRuns run_mixes(const std::vector<std::filesystem::path>& directories, const IoChoice& io,
@@ -245,13 +284,20 @@ void measure_mixes(const std::vector<std::filesystem::path>& directories, const 
     keep(all.back(), machine);
   }
   const MixedRuns& runs = all.back();
-  machine.ssd.law = SsdLaw::mixed;
-  machine.ssd.by_read_share.clear();
-  std::string measured;
-  for (const auto& [share, samples] : runs.samples_ns) {
-    if (share == 0 || share == 1) continue;
-    machine.ssd.by_read_share[share] = std::clamp(runs.gain(share), 1.0, 2.0);
+  std::map<std::int64_t, std::vector<const MixedRuns*>> by_depth;
+  for (const MixedRuns& one : all) by_depth[one.queue_depth].push_back(&one);
+  std::map<double, std::map<double, double>> gains;
+  for (const auto& [depth, of_all_sizes] : by_depth) {
+    for (const auto& [share, samples] : runs.samples_ns) {
+      if (share == 0 || share == 1) continue;
+      gains[static_cast<double>(depth)][share] = fitted_gain(machine, of_all_sizes, share);
+    }
   }
+  machine.ssd.law = SsdLaw::mixed;
+  machine.ssd.by_read_share = gains.at(static_cast<double>(runs.queue_depth));
+  machine.ssd.read_share_by_depth.clear();
+  if (gains.size() > 1) machine.ssd.read_share_by_depth = gains;
+  std::string measured;
   for (const auto& [share, gain] : machine.ssd.by_read_share) {
     const double seen = runs.gain(share),
                  taken = gain_of_hull(machine.ssd.by_read_share, machine.ssd.read,
@@ -263,8 +309,11 @@ void measure_mixes(const std::vector<std::filesystem::path>& directories, const 
                               seen < 1 ? ": it has no mix that is slower than turns" : "");
   }
   machine.sources["ssd.by_read_share"] = fmt::format(
-      "two lanes, {} each, depth {}, medians of ratios within a pass: {}",
-      format_bytes(static_cast<double>(runs.transfer_bytes)), runs.queue_depth, measured);
+      "fitted to transfers of {} on two lanes, at each depth; at {} and depth {}, medians of "
+      "ratios "
+      "within a pass: {}",
+      sizes_of(all), format_bytes(static_cast<double>(runs.transfer_bytes)), runs.queue_depth,
+      measured);
   machine.sources["ssd.law"] = misfit_text(machine, all);
 }
 

@@ -30,6 +30,13 @@ struct MixedRuns {
   double gain(double share) const;
 };
 
+// The gain at that share with which the law of `machine`'s drives, and the latencies of the lanes,
+// come nearest to what runs of all these sizes, at one depth, took over their bytes in turns: least
+// squares of the logarithms. Such ratios are within a pass, so a drive that is slow for a while is
+// so on both sides. Of gains that say the same, because the lanes wait for latencies, the least.
+double fitted_gain(const Machine& machine, const std::vector<const MixedRuns*>& of_all_sizes,
+                   double share);
+
 // Both lanes move bytes as the executor's do, a thread, a ring and a half of the test file each;
 // none gets more than one transfer ahead of its share. `memory` (at least 64 MiB) is what is
 // written and read into. Throws MachineError where the store cannot be made or fails.
@@ -38,9 +45,9 @@ MixedRuns run_mixes(const std::vector<std::filesystem::path>& directories, const
                     std::int64_t queue_depth, const SamplingRule& rule, const Arena& memory);
 
 // Sets the law of `machine`, whose drives are known otherwise, with the samples: every mix at a few
-// sizes of transfer and queue depths, of which the largest and deepest give the gains; says in the
-// sources what the law cannot say. `brief`: one mix of as many reads as writes. `next` is told what
-// comes, mixed_figures(brief) times.
+// sizes of transfer and queue depths. Gains are fitted for each depth, to all sizes with what a
+// transfer takes before its first byte moves; the sources say what the law cannot say. `brief`: one
+// mix of as many reads as writes. `next` is told what comes, mixed_figures(brief) times.
 void measure_mixes(const std::vector<std::filesystem::path>& directories, const IoChoice& io,
                    bool brief, const SamplingRule& rule, const Arena& memory, Machine& machine,
                    const std::function<void(const std::string&)>& next);

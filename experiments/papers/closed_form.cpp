@@ -148,6 +148,8 @@ double closed_form(const Schedule& schedule, Overlap overlap, const PaperExperim
       return seconds(overlap == Overlap::nothing ? backward : hidden);
     case Quantity::optimizer_seconds:
       return seconds(optimizer);
+    case Quantity::backward_optimizer_seconds:
+      return overlap == Overlap::nothing ? seconds(backward) + seconds(optimizer) : seconds(hidden);
     case Quantity::tokens_per_second:
     case Quantity::tokens_per_gpu_second:
     case Quantity::tflops:

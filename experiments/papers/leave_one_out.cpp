@@ -71,9 +71,9 @@ struct Prediction {
 };
 
 Prediction predict(const Paper& paper, const Division& division, PointSimulator& simulator,
-                   const Elasticities& moved, const ShareProgress& progress) {
+                   const Elasticities& moved, const ShareProgress& progress, const Tuning* known) {
   Prediction all;
-  all.refit = refit(simulator, paper, division.kept, moved, progress);
+  all.refit = refit(simulator, paper, division.kept, moved, progress, known);
   for (const PointId& point : division.left_out) {
     LeftOutPoint one;
     one.point = point;
@@ -125,7 +125,8 @@ std::vector<LeftOutPoint> LeaveOneOut::closed_form() const {
   return together(folds, &Fold::closed_form);
 }
 
-LeaveOneOut leave_one_out(const Paper& paper, const ShareProgress& progress) {
+LeaveOneOut leave_one_out(const Paper& paper, const ShareProgress& progress,
+                          const KnownFits& known) {
   const std::vector<Division> all = divisions(paper);
   const std::vector<PointId> points = fit_points(paper);
   PointSimulator simulator(paper), closed_form(paper, Method::closed_form);
@@ -142,11 +143,16 @@ LeaveOneOut leave_one_out(const Paper& paper, const ShareProgress& progress) {
                  fmt::format("{} without {}: {}", paper.name, all[f].name, next));
       };
     };
-    Prediction by_simulator = predict(paper, all[f], simulator, moved, part(0, simulators_part));
-    Prediction by_form = predict(paper, all[f], closed_form, moved_by_form,
-                                 part(simulators_part, 1 - simulators_part));
+    const auto found = known.find(all[f].name);
+    const KnownFit* fit = found == known.end() ? nullptr : &found->second;
+    Prediction by_simulator = predict(paper, all[f], simulator, moved, part(0, simulators_part),
+                                      fit ? &fit->simulator : nullptr);
+    Prediction by_form =
+        predict(paper, all[f], closed_form, moved_by_form,
+                part(simulators_part, 1 - simulators_part), fit ? &fit->closed_form : nullptr);
     result.folds.push_back({all[f].name, std::move(by_simulator.refit),
-                            std::move(by_simulator.points), std::move(by_form.points)});
+                            std::move(by_simulator.points), std::move(by_form.refit),
+                            std::move(by_form.points)});
   }
   return result;
 }

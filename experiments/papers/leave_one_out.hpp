@@ -1,6 +1,7 @@
 // How well a figure is predicted by constants that were fitted on all others.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -35,6 +36,7 @@ struct Fold {
   Refit refit;
   std::vector<LeftOutPoint> points;
   // The same by the closed form with constants fitted for the closed form.
+  Refit closed_form_refit;
   std::vector<LeftOutPoint> closed_form;
 };
 
@@ -44,8 +46,15 @@ struct LeaveOneOut {
   std::vector<LeftOutPoint> closed_form() const;
 };
 
+// Factors on constants that refits without a fold found, by the fold's name.
+struct KnownFit {
+  Tuning simulator, closed_form;
+};
+using KnownFits = std::map<std::string, KnownFit>;
+
 // Every figure that has numbers is left out in turn. Throws InputError where the paper has no
-// constants to fit.
-LeaveOneOut leave_one_out(const Paper& paper, const ShareProgress& progress = {});
+// constants to fit. `known`: what refits found before, in place of searching anew.
+LeaveOneOut leave_one_out(const Paper& paper, const ShareProgress& progress = {},
+                          const KnownFits& known = {});
 
 }  // namespace spillway

@@ -19,6 +19,7 @@ enum class Quantity : std::uint8_t {
   forward_seconds,
   backward_seconds,
   optimizer_seconds,
+  backward_optimizer_seconds,  // both, where a paper has one stage of them
   tokens_per_second,
   tokens_per_gpu_second,
   tflops,  // tokens/s times the FLOPs that the paper counts per token (flops_per_token)
@@ -112,7 +113,10 @@ struct PaperConstant {
   std::vector<std::string> in;
   std::vector<std::string> seen;  // points that were in view: points_named()
   std::string least, most;        // a refit looks between them; empty: it leaves the value
-  std::string place;              // file:line, for errors
+  // Of what is not refitted: as well known as this. A verdict on memory that is another one at an
+  // end hangs on the constant. Empty: not looked at.
+  std::string range_least, range_most;
+  std::string place;  // file:line, for errors
 };
 
 // What a refit leaves out at a time, to predict it.

@@ -264,13 +264,14 @@ void check_constant(const Paper& paper, const PaperConstant& constant) {
           "framework.NAME.KEY beside "
           "framework.NAME.KEY");
   }
-  if (!constant.least.empty()) {
-    const double least = quantity_ratio(constant.least, value),
-                 most = quantity_ratio(constant.most, value);
+  for (const auto& [from, to] : {std::pair(constant.least, constant.most),
+                                 std::pair(constant.range_least, constant.range_most)}) {
+    if (from.empty()) continue;
+    const double least = quantity_ratio(from, value), most = quantity_ratio(to, value);
     if (!(least > 0 && least <= 1 && most >= 1))
       throw InputError(
           fmt::format("constant {}: its value, {}, is not between its bounds", constant.key, value),
-          "give bounds on both sides of the value");
+          "give bounds, or a range, on both sides of the value");
   }
   points_seen(paper, constant);
 }

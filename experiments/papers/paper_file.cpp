@@ -23,11 +23,12 @@ const std::vector<std::pair<std::string, std::string>>& machine_files();
 
 namespace {
 
-constexpr std::array<std::pair<const char*, Quantity>, 8> quantities = {
+constexpr std::array<std::pair<const char*, Quantity>, 9> quantities = {
     {{"step_seconds", Quantity::step_seconds},
      {"forward_seconds", Quantity::forward_seconds},
      {"backward_seconds", Quantity::backward_seconds},
      {"optimizer_seconds", Quantity::optimizer_seconds},
+     {"backward_optimizer_seconds", Quantity::backward_optimizer_seconds},
      {"tokens_per_second", Quantity::tokens_per_second},
      {"tokens_per_gpu_second", Quantity::tokens_per_gpu_second},
      {"tflops", Quantity::tflops},
@@ -293,13 +294,18 @@ PaperConstant read_constant(Section& section) {
   constant.in = section.texts("in");
   section.need("seen");
   constant.seen = section.texts("seen");
-  const std::vector<std::string> bounds = section.texts("bounds");
-  if (bounds.empty()) return constant;
-  if (bounds.size() != 2 || constant.kind == ConstantKind::discrete)
-    section.fail(section.need("bounds"), "bounds are two values of a continuous constant",
-                 "for example bounds = [\"2GB/s\", \"8GB/s\"]");
-  constant.least = bounds[0];
-  constant.most = bounds[1];
+  const auto two = [&](const char* key, std::string& least, std::string& most) {
+    const std::vector<std::string> values = section.texts(key);
+    if (values.empty()) return;
+    if (values.size() != 2 || constant.kind == ConstantKind::discrete)
+      section.fail(section.need(key),
+                   fmt::format("{} are two values of a continuous constant", key),
+                   fmt::format("for example {} = [\"2GB/s\", \"8GB/s\"]", key));
+    least = values[0];
+    most = values[1];
+  };
+  two("bounds", constant.least, constant.most);
+  two("range", constant.range_least, constant.range_most);
   return constant;
 }
 

@@ -22,6 +22,8 @@ Json point_json(const PaperPoint& point) {
           {"closed_form", or_null(point.closed_form)},
           {"closed_form_error", or_null(point.closed_form_error())},
           {"fitted_share", point.fitted_share},
+          {"verdict_fitted", !point.verdict_seen_by.empty()},
+          {"verdict_hangs", !point.hangs_on.empty()},
           {"same_run_as", point.same_run_as.empty() ? Json(nullptr) : Json(point.same_run_as)},
           {"counts", point.counts},
           {"margin",

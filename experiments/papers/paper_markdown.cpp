@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <sstream>
 
 #include "base/errors.hpp"
 #include "experiments/papers/paper_points.hpp"
@@ -17,6 +18,21 @@ namespace {
 
 const std::string headline_begins = "<!-- the headline begins -->\n";
 const std::string headline_ends = "<!-- the headline ends -->\n";
+
+// Factors on a fold's constants, by their places in the paper's file: not shown, but read again by
+// the test that holds the headline against the program.
+const std::string fitted_begins = "<!-- fitted without it: ", fitted_ends = " -->";
+
+void add_factors(const std::string& paper, const std::string& fold, const char* method,
+                 const Refit& refit, std::string& out) {
+  out += fitted_begins + paper + "|" + fold + "|" + method + "|";
+  const char* separator = "";
+  for (const auto& [constant, factor] : refit.tuning()) {
+    fmt::format_to(std::back_inserter(out), "{}{} {:.17g}", separator, constant, factor);
+    separator = " ";
+  }
+  out += fitted_ends + "\n";
+}
 
 std::string share_or_dash(bool any, double share) { return any ? share_text(share) : "-"; }
 
@@ -78,16 +94,39 @@ void add_headline_row(const PaperReport& report, const std::string& name,
   sums->not_determined += ours.not_determined;
 }
 
+// Where the closed form, with constants fitted the same way, predicts better.
+std::string nearer_left_out(const std::vector<PaperReport>& reports) {
+  std::string text;
+  for (const PaperReport& report : reports) {
+    if (!report.left_out) continue;
+    const LeftOutErrors ours = errors_of(report.left_out->points());
+    const LeftOutErrors theirs = errors_of(report.left_out->closed_form());
+    if (ours.points == 0 || theirs.points == 0) continue;
+    fmt::format_to(std::back_inserter(text), "* {}: {} ({} against {}).\n",
+                   report.result.paper.name,
+                   ours.mean <= theirs.mean ? "the simulator predicts better"
+                                            : "the closed form predicts better",
+                   share_text(ours.mean), share_text(theirs.mean));
+  }
+  return text;
+}
+
 // Nothing where no figure was left out.
 std::string headline(const std::vector<PaperReport>& reports) {
   HeadlineSums sums;
-  std::string table =
-      "| paper | left out | points | left out, mean error | worst | own fit, mean error | closed "
-      "form, left out | told by nothing else |\n|---|---|---|---|---|---|---|---|\n";
+  std::string factors,
+      table =
+          "| paper | left out | points | left out, mean error | worst | own fit, mean error | "
+          "closed "
+          "form, left out | told by nothing else |\n|---|---|---|---|---|---|---|---|\n";
   for (const PaperReport& report : reports) {
     if (!report.left_out) continue;
-    for (const Fold& fold : report.left_out->folds)
+    for (const Fold& fold : report.left_out->folds) {
       add_headline_row(report, fold.name, fold.points, fold.closed_form, table, nullptr);
+      const std::string& paper = report.result.paper.name;
+      add_factors(paper, fold.name, "simulator", fold.refit, factors);
+      add_factors(paper, fold.name, "closed form", fold.closed_form_refit, factors);
+    }
     add_headline_row(report, "**all**", report.left_out->points(), report.left_out->closed_form(),
                      table, &sums);
   }
@@ -104,7 +143,7 @@ std::string headline(const std::vector<PaperReport>& reports) {
          "is predicted. \"Own fit\"\nis the error of the same points with the constants in use. A "
          "point that hangs on a constant which\nnothing but the figure tells is not counted, but "
          "named in the last column.\n\n" +
-         table + headline_ends + "\n";
+         table + "\n" + nearer_left_out(reports) + "\n" + factors + headline_ends + "\n";
 }
 
 void add_closed_form(const std::vector<PaperReport>& reports, std::string& out) {
@@ -140,6 +179,12 @@ void add_closed_form(const std::vector<PaperReport>& reports, std::string& out) 
     }
   }
   row("**all**", all);
+  out += "\nBy system:\n\n";
+  for (const PaperReport& report : reports) {
+    const std::string nearer = nearer_text(report.result);
+    if (!nearer.empty())
+      fmt::format_to(std::back_inserter(out), "* {}: {}.\n", report.result.paper.name, nearer);
+  }
   out += "\n";
 }
 
@@ -202,7 +247,8 @@ void add_constants(const PaperResult& result, std::string& out) {
   }
 }
 
-void add_experiment(const PaperExperiment& e, const ExperimentResult& result, std::string& out) {
+void add_experiment(const Paper& paper, const PaperExperiment& e, const ExperimentResult& result,
+                    std::string& out) {
   const auto to = std::back_inserter(out);
   fmt::format_to(to, "\n### {}\n\n", experiment_heading(e));
   if (!e.apart.empty()) fmt::format_to(to, "Apart: {}.\n\n", e.apart);
@@ -221,7 +267,7 @@ void add_experiment(const PaperExperiment& e, const ExperimentResult& result, st
       if (!point.published.given) continue;
       fmt::format_to(to, "| {} | {} | {} | {} | {} | {} | {} | {} |\n", system.name, point.at,
                      published_text(point.published), simulated_text(point), verdict_text(point),
-                     closed_form_text(point), margin_words(point.margin), role_text(point));
+                     closed_form_text(point), margin_words(paper, point), role_text(point));
     }
   }
   if (result.ordering.pairs > 0) out += "\n" + order_text(result.ordering) + ".\n";
@@ -254,8 +300,9 @@ std::string accuracy_markdown(const std::vector<PaperReport>& reports, const std
                    result.paper.title, result.paper.citation, result.paper.machine,
                    result.paper.constants);
     add_constants(result, out);
+    if (!result.experiments.empty()) fmt::format_to(to, "\n{}.\n", verdicts_text(result));
     for (std::size_t i = 0; i < result.experiments.size(); ++i)
-      add_experiment(result.paper.experiments[i], result.experiments[i], out);
+      add_experiment(result.paper, result.paper.experiments[i], result.experiments[i], out);
     for (std::size_t i = 0; i < result.ratios.size(); ++i)
       add_ratio(result.paper.ratios[i], result.ratios[i], out);
     if (!result.paper.notes.empty()) out += "\n";
@@ -264,12 +311,26 @@ std::string accuracy_markdown(const std::vector<PaperReport>& reports, const std
   return out;
 }
 
-std::string without_headline(const std::string& accuracy_markdown) {
-  const std::size_t begins = accuracy_markdown.find(headline_begins);
-  const std::size_t ends = accuracy_markdown.find(headline_ends);
-  if (begins == std::string::npos || ends == std::string::npos) return accuracy_markdown;
-  return accuracy_markdown.substr(0, begins) +
-         accuracy_markdown.substr(ends + headline_ends.size() + 1);
+KnownFits known_fits(const std::string& accuracy_markdown, const std::string& paper) {
+  KnownFits known;
+  std::istringstream lines(accuracy_markdown);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.rfind(fitted_begins, 0) != 0) continue;
+    // paper | fold | method | place factor place factor ...
+    std::istringstream parts(
+        line.substr(fitted_begins.size(), line.rfind(fitted_ends) - fitted_begins.size()));
+    std::string of, fold, method, factors;
+    std::getline(parts, of, '|');
+    std::getline(parts, fold, '|');
+    std::getline(parts, method, '|');
+    std::getline(parts, factors);
+    if (of != paper) continue;
+    Tuning& tuning = method == "simulator" ? known[fold].simulator : known[fold].closed_form;
+    std::istringstream numbers(factors);
+    std::size_t constant = 0;
+    for (double factor = 0; numbers >> constant >> factor;) tuning[constant] = factor;
+  }
+  return known;
 }
 
 }  // namespace spillway

@@ -229,6 +229,8 @@ double quantity_of(const SimulationResult& result, const Problem& problem,
       return result.phases.backward;
     case Quantity::optimizer_seconds:
       return result.phases.optimizer;
+    case Quantity::backward_optimizer_seconds:
+      return result.phases.backward + result.phases.optimizer;
     case Quantity::tokens_per_second:
     case Quantity::tokens_per_gpu_second:
     case Quantity::tflops:

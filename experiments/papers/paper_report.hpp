@@ -26,8 +26,8 @@ std::string refit_text(const Paper& paper, const Refit& refit);
 // The whole document: the headline from figures left out, where it is there; the closed form;
 // degrees of freedom; then each paper's tables. `command` is said to have written it.
 std::string accuracy_markdown(const std::vector<PaperReport>& reports, const std::string& command);
-// The same document without the headline, which takes minutes to compute.
-std::string without_headline(const std::string& accuracy_markdown);
+// What the refits behind the headline of such a document found, which takes minutes: of one paper.
+KnownFits known_fits(const std::string& accuracy_markdown, const std::string& paper);
 
 // {"name", "machine", "constants", "predictions", "mean_error", "closed_form_mean_error", "nearer",
 // "experiments": [{"name", "quantity", "axis", "apart", "systems": [{"name", "policy", "points":

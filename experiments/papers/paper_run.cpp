@@ -70,6 +70,9 @@ Saturation saturate(Problem problem, const std::string& policy) {
   return result;
 }
 
+// Parts of keys.
+constexpr const char* memory_keys[] = {".memory", "gpu.context", "host.reserved", "fp16"};
+
 RatioRow ratio_row(const Paper& paper, const PaperRatio& ratio, const PaperAssumption& assumed) {
   const auto saturated = [&](const std::string& policy, const std::string& framework) {
     std::vector<std::string> all = ratio.settings;
@@ -102,6 +105,13 @@ RatioRow ratio_row(const Paper& paper, const PaperRatio& ratio, const PaperAssum
   row.uses_drives = (!ratio.faster_on_drives || row.faster.ssd_bytes > 0) &&
                     (!ratio.slower_on_drives || row.slower.ssd_bytes > 0);
   return row;
+}
+
+// Whether it says how much memory there is, or is needed.
+bool is_of_memory(const PaperConstant& constant) {
+  return std::any_of(std::begin(memory_keys), std::end(memory_keys), [&](const char* part) {
+    return constant.key.find(part) != std::string::npos;
+  });
 }
 
 // Continuous constants that were fitted on points with a number of the same system: of its name,
@@ -180,11 +190,33 @@ class Run {
       point.simulated = quantity_of(*one.result, asked.problem, experiment);
       point.closed_form = closed_form(one.schedule, overlap_of(system_of(paper_, id)), experiment);
     });
+    naming(where, [&] { find_what_it_hangs_on(id, point); });
     point.counts = spillway::counts(paper_, id);
     if (const auto other = counted_elsewhere(paper_, id))
       point.same_run_as = point_name(paper_, *other);
     if (point.error()) point.fitted_share = fitted_share(id);
     return point;
+  }
+
+  void find_what_it_hangs_on(const PointId& id, PaperPoint& point) {
+    // No range reaches further.
+    constexpr double largest_margin = 0.5;
+    for (std::size_t c = 0; c < paper_.constants_chosen.size(); ++c) {
+      const PaperConstant& constant = paper_.constants_chosen[c];
+      if (!is_of_memory(constant)) continue;
+      const std::vector<PointId> seen = points_seen(paper_, constant);
+      if (std::find(seen.begin(), seen.end(), id) != seen.end()) point.verdict_seen_by.push_back(c);
+      if (constant.range_least.empty() || !point.margin.share ||
+          std::abs(*point.margin.share) > largest_margin)
+        continue;
+      const std::string value = constant_value(paper_, constant);
+      for (const std::string& end : {constant.range_least, constant.range_most}) {
+        const PointProblem there = problem_at(paper_, id, {{c, quantity_ratio(end, value)}});
+        if (build_schedule(there.problem, there.policy, 2).fits() == point.fits) continue;
+        point.hangs_on.push_back(c);
+        break;
+      }
+    }
   }
 
   double fitted_share(const PointId& id) {
@@ -273,8 +305,11 @@ SystemErrors errors_of(const std::vector<PaperPoint>& points) {
   SystemErrors errors;
   for (const PaperPoint& point : points) {
     if (point.published.given && point.same_run_as.empty()) {
+      const bool right = point.fits == point.published.fits, unseen = point.verdict_seen_by.empty();
       ++errors.fits_known;
-      if (point.fits == point.published.fits) ++errors.fits_as_published;
+      errors.fits_as_published += right ? 1 : 0;
+      errors.unseen_known += unseen ? 1 : 0;
+      errors.unseen_as_published += right && unseen ? 1 : 0;
     }
     if (const auto error = point.error(); error && point.counts && point.is_fitted()) {
       ++errors.fitted;

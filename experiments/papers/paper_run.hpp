@@ -24,6 +24,9 @@ struct PaperPoint {
   // Sum of |d ln(simulated) / d ln(constant)| over the continuous constants that were fitted on
   // points of this system.
   double fitted_share = 0;
+  // Constants of memory that were chosen with its verdict in view; and those within whose range the
+  // verdict is another one. Places in Paper::constants_chosen.
+  std::vector<std::size_t> verdict_seen_by, hangs_on;
   std::string same_run_as;  // the point of another figure that counts in its place
   bool counts = true;       // false: it is apart, or another point counts in its place
 
@@ -45,6 +48,8 @@ struct SystemErrors {
   double closed_form_mean = 0;                // of the closed form's |error| over the predictions
   int nearer = 0;                             // predictions nearer than the closed form
   int fits_as_published = 0, fits_known = 0;  // of the points of which it is known
+  // Of these, points that no constant of memory was chosen in view of.
+  int unseen_as_published = 0, unseen_known = 0;
 };
 
 struct SystemResult {

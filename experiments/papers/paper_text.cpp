@@ -27,7 +27,8 @@ std::string errors_text(const SystemErrors& errors, const std::string& axis) {
   return text;
 }
 
-void write_experiment(const PaperExperiment& e, const ExperimentResult& x, std::string& out) {
+void write_experiment(const Paper& paper, const PaperExperiment& e, const ExperimentResult& x,
+                      std::string& out) {
   const auto to = std::back_inserter(out);
   fmt::format_to(to, "\n  {}\n", experiment_heading(e));
   if (!e.apart.empty()) fmt::format_to(to, "  apart: {}\n", e.apart);
@@ -38,7 +39,7 @@ void write_experiment(const PaperExperiment& e, const ExperimentResult& x, std::
       if (!point.published.given) continue;
       fmt::format_to(to, "  {:<28} {:>12} {:>13} {:>13} {:>9} {:>12}   {:<32} {}\n", system.name,
                      point.at, published_text(point.published), simulated_text(point),
-                     verdict_text(point), closed_form_text(point), margin_words(point.margin),
+                     verdict_text(point), closed_form_text(point), margin_words(paper, point),
                      role_text(point));
     }
     fmt::format_to(to, "  {:<28} {}\n", "",
@@ -100,7 +101,7 @@ std::string paper_text(const PaperReport& report) {
                   result.paper.citation, result.paper.machine, result.paper.constants);
   const auto to = std::back_inserter(out);
   for (std::size_t i = 0; i < result.experiments.size(); ++i)
-    write_experiment(result.paper.experiments[i], result.experiments[i], out);
+    write_experiment(result.paper, result.paper.experiments[i], result.experiments[i], out);
   for (std::size_t i = 0; i < result.ratios.size(); ++i)
     write_ratio(result.paper.ratios[i], result.ratios[i], out);
   if (report.left_out) write_left_out(*report.left_out, out);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "base/errors.hpp"
 #include "base/units.hpp"
@@ -56,7 +57,7 @@ std::string closed_form_text(const PaperPoint& point) {
 
 std::string role_text(const PaperPoint& point) {
   if (!point.same_run_as.empty()) return "the same run as " + point.same_run_as;
-  if (!point.error()) return "memory";
+  if (!point.error()) return point.verdict_seen_by.empty() ? "memory" : "memory, fitted";
   // Constants that do the same, such as two rates of one path, add up to more than all of it.
   const double share = 100 * std::min(1.0, point.fitted_share);
   if (!point.counts) return fmt::format("apart, {:.0f} % fitted", share);
@@ -64,11 +65,54 @@ std::string role_text(const PaperPoint& point) {
   return fmt::format("fitted, {:.0f} % of it", share);
 }
 
-std::string margin_words(const FitMargin& margin) {
+std::string margin_words(const Paper& paper, const PaperPoint& point) {
+  const FitMargin& margin = point.margin;
   const std::string bytes = format_bytes(std::abs(static_cast<double>(margin.bytes)));
   if (!margin.share) return fmt::format("{}: none, {} lacking", to_string(margin.tier), bytes);
-  return fmt::format("{}: {} {} ({})", to_string(margin.tier), share_text(std::abs(*margin.share)),
-                     margin.fits() ? "left" : "lacking", bytes);
+  std::string text =
+      fmt::format("{}: {} {} ({})", to_string(margin.tier), share_text(std::abs(*margin.share)),
+                  margin.fits() ? "left" : "lacking", bytes);
+  for (const std::size_t c : point.hangs_on)
+    text += fmt::format(", hangs on `{}`", paper.constants_chosen[c].key);
+  return text;
+}
+
+std::string verdicts_text(const PaperResult& result) {
+  SystemErrors all;
+  int hanging = 0;
+  for (const ExperimentResult& experiment : result.experiments) {
+    for (const SystemResult& system : experiment.systems) {
+      all.fits_known += system.errors.fits_known;
+      all.fits_as_published += system.errors.fits_as_published;
+      all.unseen_known += system.errors.unseen_known;
+      all.unseen_as_published += system.errors.unseen_as_published;
+      for (const PaperPoint& point : system.points)
+        hanging += point.same_run_as.empty() && !point.hangs_on.empty() ? 1 : 0;
+    }
+  }
+  return fmt::format(
+      "{} of {} verdicts on memory are as published; of the {} that no constant of memory was "
+      "chosen "
+      "in view of, {}. {} would be another one at an end of the range of a constant that is not "
+      "better known",
+      all.fits_as_published, all.fits_known, all.unseen_known, all.unseen_as_published, hanging);
+}
+
+std::string nearer_text(const PaperResult& result) {
+  std::map<std::string, ErrorSums> by_system;
+  for (const ExperimentResult& experiment : result.experiments) {
+    for (const SystemResult& system : experiment.systems) by_system[system.name].add(system.errors);
+  }
+  std::string ours, theirs;
+  for (const auto& [name, sums] : by_system) {
+    if (sums.predictions == 0) continue;
+    std::string& list = sums.mean <= sums.closed_form_mean ? ours : theirs;
+    list += fmt::format("{}{} ({} against {})", list.empty() ? "" : ", ", name,
+                        share_text(sums.mean), share_text(sums.closed_form_mean));
+  }
+  if (!ours.empty()) ours = "the simulator is nearer for " + ours;
+  if (!theirs.empty()) theirs = "the closed form is nearer for " + theirs;
+  return ours + (ours.empty() || theirs.empty() ? "" : "; ") + theirs;
 }
 
 std::string experiment_heading(const PaperExperiment& e) {
@@ -137,14 +181,18 @@ std::string freedom_text(const PaperResult& result) {
 
 std::string fits_text(const SystemResult& system) {
   if (system.errors.fits_known == 0) return "counted elsewhere";
-  int narrow = 0;
+  int narrow = 0, hanging = 0;
   for (const PaperPoint& point : system.points) {
     if (!point.published.given || !point.same_run_as.empty()) continue;
     if (point.margin.share && std::abs(*point.margin.share) < narrow_margin) ++narrow;
+    if (!point.hangs_on.empty()) ++hanging;
   }
   std::string text =
       fmt::format("{} of {}", system.errors.fits_as_published, system.errors.fits_known);
+  const int seen = system.errors.fits_known - system.errors.unseen_known;
+  if (seen > 0) text += fmt::format(", {} fitted", seen);
   if (narrow > 0) text += fmt::format(", {} by less than 2 %", narrow);
+  if (hanging > 0) text += fmt::format(", {} hang on a constant", hanging);
   return text;
 }
 

@@ -22,7 +22,11 @@ std::string closed_form_text(const PaperPoint& point);
 // "apart"; "memory" where there is no number.
 std::string role_text(const PaperPoint& point);
 // "host: 3.1 % left", "host: 12.0 % lacking (4.60 GB)"
-std::string margin_words(const FitMargin& margin);
+std::string margin_words(const Paper& paper, const PaperPoint& point);
+// "11 of 12 verdicts on memory are as published; of 3 that no constant of memory has seen 2 are".
+std::string verdicts_text(const PaperResult& result);
+// Of each system with predictions, whether the simulator or the closed form is nearer.
+std::string nearer_text(const PaperResult& result);
 
 std::string experiment_heading(const PaperExperiment& experiment);
 std::string order_text(const Ordering& ordering);

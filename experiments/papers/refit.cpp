@@ -196,7 +196,7 @@ Tuning Refit::tuning() const {
 }
 
 Refit refit(PointSimulator& simulator, const Paper& paper, const std::vector<PointId>& points,
-            const Elasticities& elasticities, const ShareProgress& progress) {
+            const Elasticities& elasticities, const ShareProgress& progress, const Tuning* known) {
   Refit result;
   result.points = static_cast<int>(points.size());
   Search search{simulator, paper, points, progress, {}, 0, nullptr, nullptr};
@@ -214,11 +214,16 @@ Refit refit(PointSimulator& simulator, const Paper& paper, const std::vector<Poi
                      "give continuous [[constant]] tables of its file bounds = [LEAST, MOST]");
   result.before = mean_error(search.errors({}));
   const std::vector<double> found =
-      search.constants.empty() ? std::vector<double>() : minimise(search);
+      search.constants.empty() || known ? std::vector<double>() : minimise(search);
   for (RefitConstant& one : result.constants) {
     const auto at = std::find(search.constants.begin(), search.constants.end(), one.constant);
     if (at == search.constants.end()) continue;
-    one.factor = std::exp(found[static_cast<std::size_t>(at - search.constants.begin())]);
+    if (known) {
+      const auto factor = known->find(one.constant);
+      one.factor = factor == known->end() ? 1 : factor->second;
+    } else {
+      one.factor = std::exp(found[static_cast<std::size_t>(at - search.constants.begin())]);
+    }
     const FactorBounds bounds = bounds_of(paper, one.constant);
     constexpr double near = 1.001;
     one.at_bound = one.factor > bounds.most / near || one.factor < bounds.least * near;

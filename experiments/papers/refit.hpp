@@ -69,9 +69,10 @@ struct Refit {
 
 // Minimises the mean squared ln(simulated / published) over `points` within the bounds (NLopt,
 // SBPLX); the same input gives the same answer. Throws InputError where the paper has no constants
-// with bounds.
+// with bounds. `known`: the factors that were found before, in place of a search.
 Refit refit(PointSimulator& simulator, const Paper& paper, const std::vector<PointId>& points,
-            const Elasticities& elasticities, const ShareProgress& progress = {});
+            const Elasticities& elasticities, const ShareProgress& progress = {},
+            const Tuning* known = nullptr);
 
 // Of all points of a paper.
 Refit refit_all(const Paper& paper, const ShareProgress& progress = {});

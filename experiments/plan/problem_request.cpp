@@ -63,6 +63,7 @@ Machine ProblemRequest::limited(Machine result) const {
   limit("gpu.memory", gpu_memory, result.gpu.memory);
   limit("host.memory", host_memory, result.host.memory);
   // The limit is what the policy may use.
+  if (!gpu_memory.empty()) result.gpu.context = 0;
   if (!host_memory.empty()) result.host.reserved = 0, result.host.reserved_share = 0;
   return result;
 }
@@ -148,6 +149,16 @@ Problem ProblemRequest::problem(std::optional<bool> on_gpu) const {
   load_framework(problem.framework);  // refused now rather than later
   const Backend backend = machine.empty() ? Backend::cpu : problem.machine.backend();
   WorkloadTexts given = workload;
+  if (processes.count > 0) {
+    Machine::Cluster& cluster = problem.machine.cluster;
+    cluster.nodes = 1;
+    cluster.gpus = processes.count;
+    if (cluster.nvlink == 0) {
+      cluster.nvlink = processes.bandwidth;
+      cluster.nvlink_latency_ns = processes.latency_ns;
+    }
+    given["ranks"] = given["gradient_groups"] = std::to_string(processes.count);
+  }
   use_all_gpus(problem.machine, given);
   problem.workload = read_workload(given, problem.model, usual_precision(backend));
   take_rank_share(problem);

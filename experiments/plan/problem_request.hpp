@@ -24,6 +24,13 @@ struct ProblemRequest {
   std::string framework = own_framework;  // what is laid over schedules, in simulation only
   WorkloadTexts workload;                 // of the fields that are given
   std::string gpu_memory, host_memory;    // limits; empty: what there is
+  // Processes of this computer that train together; a machine that does not say so is as many GPUs
+  // then, linked as measured between them. Of none: `count` is 0.
+  struct Processes {
+    std::int64_t count = 0;
+    double bandwidth = 0;  // bytes/s, as Machine::Cluster::nvlink
+    std::int64_t latency_ns = 0;
+  } processes = {};
 
   // Throws InputError. Where no micro-batch is given it is the batch. `on_gpu`: what computes is a
   // GPU, of which gpu_memory limits all; by default what the machine describes.

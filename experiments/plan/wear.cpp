@@ -53,7 +53,9 @@ std::optional<double> Wear::run_bytes() const {
 
 std::optional<double> Wear::run_seconds() const {
   if (!steps || !step_seconds) return {};
-  return *step_seconds * static_cast<double>(*steps);
+  const double in_cache = step_seconds_in_cache ? steps_in_cache() : 0;
+  return *step_seconds * (static_cast<double>(*steps) - in_cache) +
+         step_seconds_in_cache.value_or(0) * in_cache;
 }
 
 std::optional<double> Wear::drive_years() const {
@@ -73,10 +75,18 @@ std::optional<double> Wear::steps_until_cache_full() const {
   return cache->steps_until_full(bytes_per_step(), *step_seconds);
 }
 
+double Wear::steps_in_cache() const {
+  if (!cache || !step_seconds || !steps) return 0;
+  const double pace = step_seconds_in_cache.value_or(*step_seconds);
+  const std::optional<double> full = cache->steps_until_full(bytes_per_step(), pace);
+  const double room = std::max(0.0, 1 - start_bytes / cache->bytes);
+  const auto all = static_cast<double>(*steps);
+  return full ? std::min(all, *full * room) : all;
+}
+
 bool Wear::ends_in_cache() const {
-  const std::optional<double> full = steps_until_cache_full();
-  return full && steps && start_bytes < cache->bytes &&
-         static_cast<double>(*steps) < *full * (1 - start_bytes / cache->bytes);
+  return steps_until_cache_full() && steps && start_bytes < cache->bytes &&
+         steps_in_cache() >= static_cast<double>(*steps);
 }
 
 std::int64_t commits_in(std::int64_t first_step, std::int64_t steps, std::int64_t every,
@@ -111,6 +121,12 @@ Wear wear_of(const Schedule& schedule, const SimulationResult* result, const Who
           std::clamp<std::int64_t>(wear.commit_every, 1, std::max<std::int64_t>(*wear.steps, 1));
     }
     wear.commit_cost_seconds = interval.cost_seconds;
+  }
+  if (result != nullptr && wear.steps && wear.cache && wear.schedule_bytes > 0 &&
+      !wear.cache->holds(wear.bytes_per_step(), result->step_seconds)) {
+    Machine fast = problem.machine;
+    fast.ssd.write = wear.cache->write;
+    wear.step_seconds_in_cache = simulate(schedule, fast).step_seconds;
   }
   return wear;
 }
@@ -155,6 +171,7 @@ void add_wear(nlohmann::ordered_json& json, const Wear& wear, const Machine& mac
       {"drive_years", number(wear.drive_years())},
       {"cache_bytes", wear.cache ? whole(wear.cache->bytes) : nlohmann::ordered_json()},
       {"steps_until_cache_full", number(wear.steps_until_cache_full())},
+      {"step_seconds_in_cache", number(wear.step_seconds_in_cache)},
       {"share_of_rating", number(wear.share_of_rating())}};
 }
 

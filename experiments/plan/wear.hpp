@@ -33,11 +33,15 @@ struct Wear {
   std::int64_t commits = 0;           // in these steps, the last one in any case
   double rated_bytes = 0;             // of all drives; 0: not known
   std::optional<WriteCache> cache;    // where writes of the training go into one
+  // A step whose writes find room in it; nothing: there is no cache, it never fills, or the number
+  // of steps is not known.
+  std::optional<double> step_seconds_in_cache;
 
   double commit_bytes_per_step() const;
   double bytes_per_step() const { return schedule_bytes + commit_bytes_per_step(); }
   std::optional<double> bytes_per_day() const;
   std::optional<double> run_bytes() const;  // of all `steps`
+  // Steps that find room in the write cache take step_seconds_in_cache.
   std::optional<double> run_seconds() const;
   std::optional<double> drive_years() const;      // at this rate, day and night; nothing: no wear
   std::optional<double> share_of_rating() const;  // that the run uses up
@@ -45,6 +49,8 @@ struct Wear {
   std::optional<double> steps_until_cache_full() const;
   // Whether the run is over before the cache is full.
   bool ends_in_cache() const;
+  // Steps of the run whose writes find room in the cache.
+  double steps_in_cache() const;
 };
 
 // Commits in `steps` steps from first_step on: after every multiple of `every`, of `also_every` (0:

@@ -45,6 +45,7 @@ std::optional<std::size_t> class_of(TaskKind kind) {
       return 2;
     case TaskKind::optimizer:
     case TaskKind::gradient_norm:
+    case TaskKind::gradient_add:
       return 3;
     case TaskKind::h2d:
       return 4;

@@ -106,6 +106,9 @@ Machine with_scaled_rate(Machine machine, const std::string& rate, double factor
     const auto scale = [&](double& gain) { gain = std::clamp(gain * factor, 1.0, 2.0); };
     scale(machine.ssd.mixed_gain);
     for (auto& [share, gain] : machine.ssd.by_read_share) scale(gain);
+    for (auto& [depth, gains] : machine.ssd.read_share_by_depth) {
+      for (auto& [share, gain] : gains) scale(gain);
+    }
   } else if (rate == "cpu") {
     machine.host.adam_params_per_second *= factor;
     machine.host.core_bandwidth *= factor;

@@ -16,6 +16,7 @@
 #include "experiments/plan/evaluate.hpp"
 #include "experiments/plan/price.hpp"
 #include "experiments/plan/tuned.hpp"
+#include "experiments/sweep/journal_owner.hpp"
 #include "experiments/sweep/result_file.hpp"
 #include "experiments/sweep/sweep_journal.hpp"
 #include "policies/common/schedule_reuse.hpp"
@@ -108,7 +109,8 @@ Json evaluate_json(const SweepPoint& point, ScheduleReuse& reuse) {
 }
 
 std::string journal_name(const std::optional<SweepShard>& shard) {
-  return shard ? fmt::format("shard-{}-of-{}", shard->index, shard->count) : "all";
+  return (shard ? fmt::format("shard-{}-of-{}", shard->index, shard->count) : "all") + "." +
+         this_kernel();
 }
 
 // Workers take the next point until none is left or one fails.

@@ -15,6 +15,7 @@
 
 #include "base/directory.hpp"
 #include "base/errors.hpp"
+#include "experiments/sweep/journal_owner.hpp"
 
 namespace spillway {
 
@@ -89,6 +90,11 @@ std::size_t read_lines(const std::string& text, SweepResults& results) {
                    "remove it, or name another " + Setting{"out"});
 }
 
+// Lustre without its option flock, and others that leave locking out.
+bool means_no_locks(int error_number) {
+  return error_number == ENOSYS || error_number == EOPNOTSUPP || error_number == ENOLCK;
+}
+
 fs::path made_path(const fs::path& folder, const std::string& name) {
   const fs::path parts = folder / parts_folder;
   std::error_code error;
@@ -117,8 +123,9 @@ SweepResults read_journals(const fs::path& folder, std::size_t* damaged) {
   std::error_code error;
   const fs::path parts = folder / parts_folder;
   if (!fs::exists(parts, error)) return results;
-  for (const auto& entry : fs::directory_iterator(parts, error)) {
-    if (entry.path().extension() == extension) paths.push_back(entry.path());
+  for (fs::directory_iterator entry(parts, error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (entry->path().extension() == extension) paths.push_back(entry->path());
   }
   if (error) throw MachineError::from_errno(parts.string() + ": cannot read", error.value());
   std::sort(paths.begin(), paths.end());
@@ -131,10 +138,16 @@ SweepResults read_journals(const fs::path& folder, std::size_t* damaged) {
 }
 
 SweepJournal::SweepJournal(const fs::path& folder, const std::string& name)
-    : SweepJournal(made_path(folder, name)) {}
+    : path_(made_path(folder, name)), synced_(std::chrono::steady_clock::now()) {
+  if (!open_locked()) open_as_new(name);
+}
 
 SweepJournal::SweepJournal(const fs::path& path)
     : path_(path), synced_(std::chrono::steady_clock::now()) {
+  if (!open_locked()) fail("cannot lock: the file system has no locks (flock)", ENOTSUP);
+}
+
+bool SweepJournal::open_locked() {
   const Directory parts(path_.parent_path());
   const std::string file_name = path_.filename().string();
   std::optional<FileDescriptor> opened = parts.create(file_name, 0666);
@@ -144,35 +157,52 @@ SweepJournal::SweepJournal(const fs::path& path)
   if (file_ < 0) fail("cannot open", errno);
   if (::flock(file_, LOCK_EX | LOCK_NB) != 0) {
     const int error_number = errno;
-    ::close(file_);
-    file_ = -1;
+    close();
+    if (means_no_locks(error_number)) return false;
     if (error_number != EWOULDBLOCK) fail("cannot lock", error_number);
     throw InputError(path_.string(), 0, "another process is writing here",
                      "wait for it, name another " + Setting{"out"} +
                          ", or run shards of a sweep: " + Setting{"shard", "1/2"} + ", " +
                          Setting{"shard", "2/2"});
   }
-  // From the end of the last whole line on, everything is written anew.
+  cut_torn_line();
+  return true;
+}
+
+void SweepJournal::open_as_new(const std::string& name) {
+  const Directory parts(path_.parent_path());
+  std::optional<FileDescriptor> made;
+  while (!made) {
+    path_ = path_.parent_path() / fmt::format("{}.{}{}", name, random_word(), extension);
+    made = parts.create(path_.filename().string(), 0666);
+  }
+  file_ = ::fcntl(made->get(), F_DUPFD_CLOEXEC, 0);
+  if (file_ < 0) fail("cannot open", errno);
+}
+
+// From the end of the last whole line on, everything is written anew.
+void SweepJournal::cut_torn_line() {
   const std::string text = contents_of(path_);
   if (!is_journal(text)) {
-    ::close(file_);
-    file_ = -1;
+    close();
     reject_other_file(path_);
   }
   const std::size_t end = text.rfind('\n');
   length_ = end == std::string::npos ? 0 : static_cast<std::int64_t>(end) + 1;
-  if (::ftruncate(file_, length_) != 0) {
-    const int error_number = errno;
-    ::close(file_);
-    file_ = -1;
-    fail("cannot cut off a torn line", error_number);
-  }
+  if (::ftruncate(file_, length_) == 0) return;
+  const int error_number = errno;
+  close();
+  fail("cannot cut off a torn line", error_number);
+}
+
+void SweepJournal::close() noexcept {
+  if (file_ >= 0) ::close(file_);
+  file_ = -1;
 }
 
 SweepJournal::~SweepJournal() {
-  if (file_ < 0) return;
-  (void)::fdatasync(file_);
-  ::close(file_);
+  if (file_ >= 0) (void)::fdatasync(file_);
+  close();
 }
 
 void SweepJournal::fail(const std::string& what, int error_number) const {

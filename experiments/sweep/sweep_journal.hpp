@@ -2,10 +2,15 @@
 // any moment.
 //
 // FOLDER/parts/NAME.journal, each line `IDENTITY CHECKSUM RESULT\n` with RESULT one JSON object.
-// One process appends to a journal (it holds a lock), any number read it. A line is one write(): a
-// process that is killed loses nothing it wrote. The file is synced every few seconds and at the
-// end: a machine that loses power loses the last seconds, whose points are run again. A line that
-// is torn or damaged fails its checksum and is dropped.
+// One process appends to a journal, any number read it. A line is one write(): a process that is
+// killed loses nothing it wrote. The file is synced every few seconds and at the end: a machine
+// that loses power loses the last seconds, whose points are run again. A line that is torn or
+// damaged, or is being written while it is read, fails its checksum and is dropped.
+//
+// Who appends holds a lock on the file (flock). Several hosts may share the folder, and a shared
+// file system may keep a lock from the other hosts, or know none. So the names of a sweep's
+// journals hold that of the running kernel, within which locks hold (journal_owner.hpp), and where
+// there are no locks a process appends to a new file that no other has.
 #pragma once
 
 #include <chrono>
@@ -31,10 +36,11 @@ bool holds_journals(const std::filesystem::path& folder);
 
 class SweepJournal {
  public:
-  // Creates the folder and the journal, or goes on with it; a torn end is cut off. Throws
-  // InputError where another process writes to it, MachineError where it cannot be written.
+  // Creates the folder and the journal, or goes on with it; a torn end is cut off. On a file system
+  // without locks it is a new one, `name` with a random ending. Throws InputError where another
+  // process writes to it, MachineError where it cannot be written.
   SweepJournal(const std::filesystem::path& folder, const std::string& name);
-  // The journal at a path of its own, in a folder that is there.
+  // The journal at a path of its own, in a folder that is there; it needs locks.
   explicit SweepJournal(const std::filesystem::path& path);
   ~SweepJournal();
   SweepJournal(const SweepJournal&) = delete;
@@ -47,6 +53,11 @@ class SweepJournal {
 
  private:
   [[noreturn]] void fail(const std::string& what, int error_number) const;
+  // Opens path_. False, with nothing open, where the file system has no locks.
+  bool open_locked();
+  void open_as_new(const std::string& name);
+  void cut_torn_line();
+  void close() noexcept;
   void sync_locked();
 
   std::mutex mutex_;

@@ -70,7 +70,7 @@ const std::string& required(const SweepSettings& settings, const std::string& ke
 
 // The policy with its option settings added: "greedysnake" and greedysnake.alpha = 0.25 make
 // "greedysnake:alpha=0.25".
-std::string policy_text(const SweepSettings& settings) {
+std::string written_policy(const SweepSettings& settings) {
   std::string text = required(settings, "policy", "greedysnake");
   const std::string name = text.substr(0, text.find(':'));
   for (const auto& [key, value] : settings) {
@@ -78,7 +78,7 @@ std::string policy_text(const SweepSettings& settings) {
     text += fmt::format("{}{}={}", text.find(':') == std::string::npos ? ":" : ",",
                         key.substr(name.size() + 1), value);
   }
-  return canonical_policy(text);
+  return text;
 }
 
 }  // namespace
@@ -186,6 +186,13 @@ const SettingsResolver::Known<Machine>& SettingsResolver::machine(const SweepSet
   return machines_[all] = {std::move(machine), std::move(text)};
 }
 
+const std::string& SettingsResolver::policy(const SweepSettings& settings) {
+  const std::string text = written_policy(settings);
+  const auto known = policies_.find(text);
+  if (known != policies_.end()) return known->second;
+  return policies_[text] = canonical_policy(text);
+}
+
 ResolvedSettings SettingsResolver::resolve(const SweepSettings& settings) {
   ResolvedSettings resolved;
   const Known<ModelSpec>& known_model = model(settings);
@@ -208,7 +215,7 @@ ResolvedSettings SettingsResolver::resolve(const SweepSettings& settings) {
   resolved.chooses_sequences_at_once = !given.contains("sequences_at_once");
   resolved.workload =
       read_workload(given, *resolved.model, usual_precision(resolved.machine->backend()));
-  resolved.policy = policy_text(settings);
+  resolved.policy = policy(settings);
   (void)resolved.problem();  // which validates it
   WorkloadTexts texts = workload_texts(resolved.workload);
   if (resolved.best_micro_batch) texts["micro_batch"] = "best";

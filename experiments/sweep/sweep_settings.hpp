@@ -57,8 +57,8 @@ struct ResolvedSettings {
   }
 };
 
-// Turns settings into problems; machines and models that many points share are read once. One
-// thread at a time.
+// Turns settings into problems; machines, models and policies that many points share are read once.
+// One thread at a time.
 class SettingsResolver {
  public:
   // Options of policies other than the point's are ignored. Throws InputError where the settings do
@@ -73,9 +73,11 @@ class SettingsResolver {
   };
   const Known<ModelSpec>& model(const SweepSettings& settings);
   const Known<Machine>& machine(const SweepSettings& settings);
+  const std::string& policy(const SweepSettings& settings);  // canonical
 
   std::map<std::string, Known<ModelSpec>> models_;
   std::map<std::string, Known<Machine>> machines_;
+  std::map<std::string, std::string> policies_;  // as written -> canonical
 };
 
 // 32 hexadecimal digits (XXH3, 128 bits).

@@ -84,6 +84,11 @@ Machine throttled_machine(const Machine& base, const ThrottleRates& throttle) {
   throttle_optimizers(machine, throttle);
   throttle_links(machine, throttle);
   throttle_drives(machine, throttle);
+  if (throttle.nvlink > 0) {
+    machine.cluster.nvlink = throttle.nvlink;
+    machine.cluster.nvlink_latency_ns = 0;
+    machine.cluster.collectives.clear();
+  }
   const std::pair<const char*, double> given[] = {{"gpu.flops", throttle.gpu},
                                                   {"gpu.adam_rate", throttle.gpu_optimizer},
                                                   {"host.adam_rate", throttle.optimizer},
@@ -91,7 +96,8 @@ Machine throttled_machine(const Machine& base, const ThrottleRates& throttle) {
                                                   {"pcie.d2h", throttle.d2h},
                                                   {"ssd.read", throttle.ssd_read},
                                                   {"ssd.write", throttle.ssd_write},
-                                                  {"ssd.total", throttle.ssd_total}};
+                                                  {"ssd.total", throttle.ssd_total},
+                                                  {"cluster.nvlink", throttle.nvlink}};
   for (const auto& [key, rate] : given) {
     if (rate > 0) machine.sources[key] = "as throttled";
   }

@@ -210,6 +210,7 @@ void add_optimizer(Table& t) {
   t.workload("moments");
   t.workload("precision");
   t.workload("gradient_bits").form = SettingForm::mixed;
+  t.workload("gradient_groups");
 }
 
 void add_machine(Table& t) {
@@ -264,6 +265,12 @@ void add_plan(Table& t) {
       {"auto", "kernel", "dgelu", "dgelu-bgrad"},
       "what computes GELU's backward on the GPU: kernel | dgelu | dgelu-bgrad (cuBLASLt's "
       "epilogues); auto: what the machine file says, else kernel");
+  t.range(
+       "rank_timeout", [](S & s) -> auto& { return s.start.rank_timeout; }, 1, 86400,
+       "a number of seconds from 1 to 86400",
+       "seconds after which a rank of `mpirun -n RANKS spillway train` counts as lost that nothing "
+       "is heard of")
+      .kept = false;
   t.choice(
        "io", [](S & s) -> auto& { return s.start.io; }, {"auto", "threads", "uring"},
        "auto | threads | uring: read and write the drives with io_uring, or with threads and pread "

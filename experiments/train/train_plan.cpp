@@ -11,6 +11,7 @@
 #include "experiments/plan/hints.hpp"
 #include "experiments/tune/plan_space.hpp"
 #include "policies/machine/memory_beside.hpp"
+#include "policies/machine/rank_share.hpp"
 
 namespace spillway {
 
@@ -23,9 +24,11 @@ constexpr int steps_to_verify = 10;
 
 // This computer, as far as memory goes: the CPU backend shares what is available between the two
 // tiers.
+// Ranks have equal parts of it.
 Machine machine_at_hand(Machine machine, const std::vector<fs::path>& ssd, bool cuda) {
   machine.name = "this machine";
-  const std::uint64_t available = available_memory();
+  const auto ranks = static_cast<std::uint64_t>(machine.cluster.sharing);
+  const std::uint64_t available = available_memory() / ranks;
   if (machine.gpu.memory == 0) machine.gpu.memory = available / 4;
   if (machine.host.memory == 0) machine.host.memory = available / (cuda ? 2 : 4);
   // Directories on one file system share its room.
@@ -36,7 +39,7 @@ Machine machine_at_hand(Machine machine, const std::vector<fs::path>& ssd, bool 
       continue;
     std::error_code error;
     const fs::space_info space = fs::space(directory, error);
-    if (!error) machine.ssd.capacity += space.available;
+    if (!error) machine.ssd.capacity += space.available / ranks;
     machine.ssd.count += 1;
   }
   return machine;
@@ -54,6 +57,7 @@ Machine measured_at_hand(Machine measured, const Machine& limits, const std::vec
   measured.host.beside = here.host.beside;
   // A drive that was not measured has no rates: nothing can be planned on it.
   measured.ssd.capacity = measured.ssd.count > 0 ? here.ssd.capacity : 0;
+  measured.cluster = limits.cluster;
   for (const char* key : {"gpu.memory", "host.memory", "ssd.capacity"}) {
     const auto given = limits.sources.find(key);
     measured.sources[key] =
@@ -167,9 +171,10 @@ TrainPlan plan_training(Problem problem, bool choose_micro_batch, const std::str
           "measure one (`spillway calibrate`) and add " + Setting{"machine", "machine.toml"} +
               ", or name a policy");
     }
-    problem.machine =
-        measured_at_hand(hardware.measure(problem, micro_batches_of(problem, choose_micro_batch)),
-                         problem.machine, ssd, hardware.cuda);
+    const Machine measured =
+        hardware.measure(problem, micro_batches_of(problem, choose_micro_batch));
+    problem.machine = measured_at_hand(rank_share(measured, problem.ranks().inside),
+                                       problem.machine, ssd, hardware.cuda);
     set_memory_beside(problem, problem.frozen_in_place);  // of memory that is known only now
   } else if (machine_unknown) {
     problem.machine = machine_at_hand(problem.machine, ssd, hardware.cuda);

@@ -21,6 +21,7 @@ namespace spillway {
 struct StartSettings {
   std::string run, trace, io = "auto";
   bool remove_store = false, retune = false;
+  double rank_timeout = 10;  // seconds
 };
 
 struct TrainSettings {

@@ -49,7 +49,13 @@ TrainingJob::TrainingJob(TrainRequest request, TrainListener listener)
     : request_(std::move(request)), listener_(std::move(listener)) {
   settings_ = read_train_settings(request_.settings);
   given_ = kept(request_.settings);
-  settle();
+  try {
+    take_place_among_ranks();
+    settle();
+  } catch (...) {
+    if (request_.team) request_.team->fail(std::current_exception());
+    throw;
+  }
 }
 
 TrainingJob::~TrainingJob() = default;
@@ -82,10 +88,15 @@ void TrainingJob::settle() {
     given.keep_best = false;
     given.early_stop = 0;
     check(given);
-    folder_.emplace(request_.dry_run ? RunFolder::look(request_.run)
-                                     : RunFolder::open(request_.run, request_.take_over));
-    point = resume();
-    adopt_left_out(point ? point->record.version : 0);
+    const ProblemRequest::Processes processes = settings_.problem.processes;
+    if (leads()) {
+      folder_.emplace(request_.dry_run ? RunFolder::look(request_.run)
+                                       : RunFolder::open(request_.run, request_.take_over));
+      point = resume();
+      adopt_left_out(point ? point->record.version : 0);
+    }
+    if (request_.team) point = share_resume(std::move(point));
+    settings_.problem.processes = processes;
   }
   ProblemRequest& asked = settings_.problem;
   if (asked.model.empty())
@@ -124,7 +135,7 @@ void TrainingJob::settle() {
   const bool drives_given = !drives.empty();
   if (!drives_given) drives.push_back(nearest_existing(request_.run.empty() ? "." : request_.run));
   // What can be refused at once is, before anything takes long.
-  if (!request_.resume) RunFolder::require_new(request_.run);
+  if (!request_.resume && leads()) RunFolder::require_new(request_.run);
   open_data(problem);
   if (settings_.samples.any()) open_samples(problem);
   set_memory_beside(problem, settings_.frozen_weights == "checkpoint" && weights_.values &&
@@ -146,9 +157,11 @@ void TrainingJob::settle() {
       };
   if (listener_.doing) listener_.doing("choosing how to train");
   enter(Stage::planning);
-  plan_ = plan_training(problem, asked.chooses_micro_batch(), settings_.policy, !machine_known,
-                        drives, hardware, {durability, settings_.steps},
-                        request_.retuned ? request_.retuned->policy : "");
+  if (leads())
+    plan_ = plan_training(problem, asked.chooses_micro_batch(), settings_.policy, !machine_known,
+                          drives, hardware, {durability, settings_.steps},
+                          request_.retuned ? request_.retuned->policy : "");
+  if (request_.team) share_plan(problem);
   if (request_.retune && !plan_.predicted_step_seconds)
     throw InputError(
         Setting{"retune"} +
@@ -156,10 +169,13 @@ void TrainingJob::settle() {
             "none without a machine that is known",
         "add " + Setting{"machine", "machine.toml"} + ", or use " + Setting{"policy", "auto"});
   enter(Stage::preparing);
-  if (!request_.dry_run) take_folder();
-  if (!drives_given && !request_.dry_run) drives = {folder_->make_ssd_folder()};
+  const bool has_folder = leads() && !request_.dry_run;
+  if (has_folder) take_folder();
+  if (!drives_given && has_folder) drives = {folder_->make_ssd_folder()};
+  if (folder_) run_ = folder_->identity();
+  if (request_.team) drives = share_drives(std::move(drives));
   fill_options(std::move(point), std::move(drives));
-  if (!request_.dry_run && !request_.resume) folder_->save();
+  if (has_folder && !request_.resume) folder_->save();
 }
 
 // The run's folder, where it is not there yet, and in run.json what is known of the run.
@@ -210,6 +226,9 @@ void TrainingJob::fill_options(std::optional<ResumePoint> point, std::vector<fs:
   options_.resume = std::move(point);
   options_.overwrite = request_.overwrite;
   options_.keep_store = true;  // see finish()
+  options_.team = request_.team;
+  if (request_.team && !request_.dry_run) options_.run = run_;
+  if (request_.team) options_.may_be_done = true;  // as rank 0 finds
   if (!folder_) return;
   if (const auto origin = FrozenOrigin::load(folder_->directory())) options_.seal = origin->seal;
   options_.run = folder_->identity();
@@ -288,9 +307,10 @@ std::vector<KeptStep> TrainingJob::kept_news() {
 }
 
 void TrainingJob::open() {
-  if (!settings_.no_export) require_new_file(folder_->place(weights_file()), &only_an_export());
+  if (!settings_.no_export && leads())
+    require_new_file(folder_->place(weights_file()), &only_an_export());
   if (listener_.doing) listener_.doing("setting up memory and store");
-  if (options_.durability.on()) {
+  if (options_.durability.on() && leads()) {
     export_lock_.emplace(folder_->directory());
     options_.may_overwrite = [this](std::int64_t committed) { return may_overwrite(committed); };
   }
@@ -310,6 +330,7 @@ void TrainingJob::open() {
   options_.adapter.reset();
   weights_.values.reset();
   weights_.adapter.reset();
+  if (!leads()) return;
   require_room(plan_.problem.model, folder_->path(), settings_);
   const std::int64_t first = training_->first_step();
   trace_place_ = !request_.trace.empty() ? FilePlace(request_.trace)
@@ -320,7 +341,21 @@ void TrainingJob::open() {
 
 std::string TrainingJob::hash_of_weights() const { return fmt::format("{:016x}", initial_->hash); }
 
+// Of several ranks: where the state is now is written down once all have it there, and what it was
+// before is removed once that is written down.
 void TrainingJob::begin() {
+  if (leads()) begin_folder();
+  if (training_->commit_interval() == 0) return;
+  if (leads()) folder_->remember_store(training_->store_location());
+  if (request_.team) request_.team->barrier();
+  training_->remove_previous_store();
+  if (settings_.keep == 0) return;
+  kept_.emplace(folder_->path(), KeepRule{settings_.keep, settings_.keep_every},
+                request_.io.make_ring);
+  kept_->committed(training_->first_step());  // the run before may have been killed over it
+}
+
+void TrainingJob::begin_folder() {
   const auto write = [&](const char* name, const std::string& text) {
     FileSink file(folder_->place(name), FileSink::Compression::none);
     file.write(text);
@@ -352,28 +387,33 @@ void TrainingJob::begin() {
                         training_->frozen_origin()->folder);
   if (training_->first_step() == 0 && !has_config) write_model_files_to(folder_->directory());
   if (const auto& origin = training_->frozen_origin()) origin->save(folder_->directory());
-  if (training_->commit_interval() == 0) return;
-  // From here on it is known where the state is now.
-  folder_->remember_store(training_->store_location());
-  training_->remove_previous_store();
-  if (settings_.keep == 0) return;
-  kept_.emplace(folder_->path(), KeepRule{settings_.keep, settings_.keep_every},
-                request_.io.make_ring);
-  kept_->committed(training_->first_step());  // the run before may have been killed over it
 }
 
 void TrainingJob::finish() {
-  write_trace(trace_, *trace_place_);
   const bool durable = training_->commit_interval() > 0;
+  if (request_.team) gather_traces();
+  if (!leads()) {
+    // Rank 0 writes down first that the store goes.
+    request_.team->barrier();
+    if (stopped() || (durable && !request_.remove_store)) return;
+    if (!durable) training_->remove_previous_store();
+    return training_->discard_store();
+  }
+  write_trace(trace_, *trace_place_);
   SavedRun& saved = folder_->saved();
   saved.complete = !stopped() && !spike_;
   if (spike_) saved.options["left_out"] = left_out_texts();
+  const bool keeps = stopped() || (durable && !request_.remove_store);
   folder_->save();
-  if (stopped() || (durable && !request_.remove_store)) return;
+  if (keeps) {
+    if (request_.team) request_.team->barrier();
+    return;
+  }
   // Written down before the store goes, so that `store remove` can end what is broken off.
   saved.not_resumable =
       durable ? "its store was removed on purpose" : "its last steps were made without durability";
   folder_->save();
+  if (request_.team) request_.team->barrier();
   if (!durable) training_->remove_previous_store();  // kept until now
   training_->discard_store();
 }

@@ -17,6 +17,7 @@
 #include <string>
 
 #include "exec/io/io_choice.hpp"
+#include "exec/ranks/rank_team.hpp"
 #include "exec/run/export_lock.hpp"
 #include "exec/run/kept_checkpoints.hpp"
 #include "exec/run/run_folder.hpp"
@@ -55,6 +56,10 @@ struct TrainRequest {
   IoChoice io = usual_io();   // of the store
   // Settles everything and leaves nothing behind: look_ahead() in place of open().
   bool dry_run = false;
+  // One of several ranks, each of which has a job; null: one process trains alone. It outlives the
+  // job. Rank 0 has the folder and tells of the training; the others take from it what it has
+  // settled on.
+  RankTeam* team = nullptr;
 };
 
 // What a training tells while it trains; each may be empty.
@@ -112,6 +117,8 @@ class TrainingJob {
   const std::optional<InitialState>& initial_state() const { return initial_; }
   // Whether the device was left to the program.
   bool chose_device() const { return chose_device_; }
+  // Whether it has the run's folder: it is alone, or rank 0.
+  bool leads() const { return request_.team == nullptr || request_.team->leads(); }
 
   // Of a dry run: what it comes to. Throws as open() does, except for what only making the store,
   // taking memory and asking the device can tell.
@@ -180,6 +187,14 @@ class TrainingJob {
   std::string hash_of_weights() const;
   void fill_options(std::optional<ResumePoint> point, std::vector<std::filesystem::path> drives);
   void take_folder();
+  void begin_folder();
+  // Among ranks (training_job_ranks.cpp).
+  void take_place_among_ranks();
+  std::optional<ResumePoint> share_resume(std::optional<ResumePoint> point);
+  std::optional<ResumePoint> agree_on_commit(ResumePoint first);
+  void share_plan(Problem problem);
+  std::vector<std::filesystem::path> share_drives(std::vector<std::filesystem::path> drives);
+  void gather_traces();
   void open_data(const Problem& problem);
   bool may_overwrite(std::int64_t committed);
   void say_what_waits();
@@ -189,7 +204,9 @@ class TrainingJob {
 
   TrainRequest request_;
   TrainListener listener_;
-  GivenSettings given_;  // now and, where a run is resumed, before
+  GivenSettings given_;    // now and, where a run is resumed, before
+  GivenSettings resumed_;  // what settings_ are of then
+  RunIdentity run_;        // also of ranks that have no folder
   TrainSettings settings_;
   std::optional<RunFolder> folder_;
   DeviceChoice device_;

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "base/errors.hpp"
+#include "exec/ranks/rank_places.hpp"
 #include "exec/run/training_record.hpp"
 #include "experiments/train/kept_settings.hpp"
 #include "experiments/train/train_checks.hpp"
@@ -21,7 +22,9 @@ std::optional<ResumePoint> TrainingJob::resume() {
                                                 request_.run, saved.not_resumable)),
         "start another run, in a folder of its own");
   }
-  const std::vector<fs::path> ssd = ssd_directories(settings_.ssd);
+  std::vector<fs::path> ssd = ssd_directories(settings_.ssd);
+  if (request_.team)  // where the store of this rank is, or is to be
+    for (fs::path& directory : ssd) directory = place_of_rank(directory, 0);
   ResumeState state =
       request_.dry_run
           ? folder_->find(ssd)
@@ -38,6 +41,7 @@ std::optional<ResumePoint> TrainingJob::resume() {
             : fmt::format("; its text: {}", fmt::join(settings_.data.data, ", "));
     listener_.note(state.note + text);
   }
+  resumed_ = all;
   if (!state.point) return {};  // it ended before its first commit: from the beginning
   const TrainingRecord record = TrainingRecord::parse(state.point->record.identity.training);
   require_same_reading(now, before, record.data_rules);
@@ -54,6 +58,15 @@ std::optional<ResumePoint> TrainingJob::resume() {
   const WorkloadTexts workload = workload_texts(record.workload);
   for (const char* key : {"micro_batch", "precision", "sequences_at_once"})
     if (!now.contains(key)) all[key] = {workload.at(key)};
+  const std::int64_t ranks = request_.team ? request_.team->size() : 1;
+  if (record.workload.ranks != ranks)
+    throw InputError(
+        Setting{"resume"} + Message(fmt::format(": the run in {} is trained by {} rank{}, not {}",
+                                                request_.run, record.workload.ranks,
+                                                record.workload.ranks == 1 ? "" : "s", ranks)),
+        record.workload.ranks == 1
+            ? Message("start it without mpirun")
+            : Message(fmt::format("mpirun -n {} spillway train ...", record.workload.ranks)));
   if (!now.contains("policy")) all["policy"] = {record.policy};
   // The file or folder that it was read from may be gone, and so may that of the adapters. A model
   // of which a part is frozen is needed for its weights alone.
@@ -78,6 +91,7 @@ std::optional<ResumePoint> TrainingJob::resume() {
   for (const fs::path& directory : state.ssd) directories.push_back(directory.string());
   all["ssd"] = {fmt::format("{}", fmt::join(directories, ","))};
   settings_ = read_train_settings(all);
+  resumed_ = all;
   return std::move(state.point);
 }
 

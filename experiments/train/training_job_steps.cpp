@@ -56,7 +56,8 @@ void TrainingJob::look_back() {
   evaluation_watch_ = EvaluationWatch(settings_.early_stop, settings_.early_stop_margin);
   spike_watch_ = SpikeWatch(settings_.spike_guard);
   const std::int64_t first = training_->first_step();
-  if (first == 0 || (settings_.spike_guard <= 0 && !training_->evaluations().batches)) return;
+  if (first == 0 || !leads() || (settings_.spike_guard <= 0 && !training_->evaluations().batches))
+    return;
   RunHistory history;
   for_events_before(first, [&](const nlohmann::json& event) { history.take(event); });
   for (const EvaluationPoint& point : history.evaluations())
@@ -116,7 +117,7 @@ bool TrainingJob::take_evaluation(const EvaluationResult& result, const TrainRep
 std::vector<KernelTime> TrainingJob::take_references() const {
   const Machine& machine = training_->schedule().problem().machine;
   if (settings_.problem.machine.empty() || machine.references.empty() || device_.gpu ||
-      training_->throttle())
+      training_->throttle() || request_.team)
     return {};
   const bool drives = training_->store() != nullptr;
   try {

@@ -36,7 +36,7 @@ TrainingOutlook TrainingJob::look_ahead(bool here) {
   TrainingOutlook outlook = outlook_of(options_, plan_, here);
   const fs::path run = request_.run.empty() ? fs::path("runs/NEW") : fs::path(request_.run);
   const ModelSpec& model = plan_.problem.model;
-  if (here) require_room(model, nearest_existing(run), settings_);
+  if (here && leads()) require_room(model, nearest_existing(run), settings_);
   const auto parameters = static_cast<std::uint64_t>(
       model.has_adapters() ? model.trained_parameters() : model.parameters());
   const std::uint64_t each = parameters * sizeof(float);
@@ -101,7 +101,11 @@ void TrainingJob::write_best() {
 }
 
 void TrainingJob::export_weights() {
-  if (!settings_.no_export) training_->export_model(folder_->directory());
+  if (settings_.no_export) return;
+  if (leads())
+    training_->export_model(folder_->directory());
+  else
+    training_->help_export();
 }
 
 }  // namespace spillway

@@ -96,6 +96,21 @@ std::optional<DriftCorrection> corrected_for_drift(const Schedule& schedule, con
 
 }  // namespace
 
+namespace {
+
+// Ranks run alike, each a schedule of its own: the first one's is held against its prediction.
+Trace of_first_rank(const Trace& all, const Schedule& schedule) {
+  const std::int64_t ranks = schedule.problem().workload.ranks;
+  if (ranks == 1) return all;
+  const auto lanes = static_cast<std::size_t>(lane_count_of(ranks));
+  Trace first = all;
+  first.lanes.resize(std::min(first.lanes.size(), lanes));
+  std::erase_if(first.spans, [&](const Span& span) { return span.lane >= lanes; });
+  return first;
+}
+
+}  // namespace
+
 void record_references(Trace& trace, const std::vector<KernelTime>& before,
                        const std::vector<KernelTime>& after) {
   trace.set_metadata("references", nlohmann::ordered_json{{"before", references_json(before)},
@@ -115,10 +130,11 @@ std::vector<KernelTime> recorded_references(const Trace& trace) {
   }
 }
 
-Validation validate_trace(const Trace& measured, const std::string& origin,
+Validation validate_trace(const Trace& all, const std::string& origin,
                           const std::optional<Machine>& machine,
                           const std::vector<std::string>& set_by_hand) {
-  Schedule schedule = rebuild_schedule(measured, origin);
+  Schedule schedule = rebuild_schedule(all, origin);
+  const Trace measured = of_first_rank(all, schedule);
   if (!machine && schedule.problem().machine.gpu.flops == 0) {
     throw InputError(
         origin + ": recorded without a machine file, so there are no rates to predict with",

@@ -47,7 +47,8 @@ Trace make_trace(const Schedule& schedule, const std::string& source) {
   Trace trace;
   const int lanes = lane_count_of(schedule.problem().workload.ranks);
   for (int i = 0; i < lanes; ++i) trace.lanes.emplace_back(to_string(static_cast<Lane>(i)));
-  for (int i = 0; i < task_kind_count_of(schedule.problem().workload.ranks); ++i)
+  const Workload& workload = schedule.problem().workload;
+  for (int i = 0; i < task_kind_count_of(workload.ranks, workload.gradient_groups); ++i)
     trace.kinds.emplace_back(to_string(static_cast<TaskKind>(i)));
   for (int i = 0; i < phase_count; ++i) trace.phases.emplace_back(to_string(static_cast<Phase>(i)));
   for (int i = 0; i < tier_count; ++i) trace.tiers.emplace_back(to_string(static_cast<Tier>(i)));
@@ -92,6 +93,10 @@ Schedule rebuild_schedule(const Trace& trace, const std::string& origin) {
     problem.workload = workload_of_json(
         field(trace, "workload", origin), place + ": workload",
         "the trace is damaged or from another version of spillway: record it again");
+    // Without a machine there is no cluster: processes of one computer are as many GPUs.
+    Machine::Cluster& cluster = problem.machine.cluster;
+    if (problem.workload.ranks > cluster.count())
+      cluster.gpus = cluster.sharing = problem.workload.ranks;
     if (trace.find_metadata("overrides")) problem.overrides = field(trace, "overrides", origin);
     if (trace.find_metadata("frozen_in_place"))
       problem.frozen_in_place = field(trace, "frozen_in_place", origin);

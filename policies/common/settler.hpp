@@ -49,11 +49,12 @@ class Settler {
       chosen = first_that_fits(after(chosen), {Tier::gpu, Tier::host});
       extent = whole_extent(chosen);
     }
-    if (last_ == 0 || fit(extent, {Tier::gpu})) return chosen;
-    // No alternative fits the GPU: no reason to use more of the ssd than host memory asks for.
-    const std::size_t instead = first_that_fits(first_that_may_fit({Tier::host}), {Tier::host});
+    if (last_ == 0 || fit(extent, {Tier::gpu, Tier::host})) return chosen;
+    // None fits: of what is said to be lacking, one should be able to give it.
+    const std::size_t instead = lacking_least();
+    if (instead == chosen) return chosen;
     std::optional<Program> first = std::move(program_);
-    if (whole_extent(instead)[0] <= extent[0]) return instead;
+    if (lacking(whole_extent(instead)) <= lacking(extent)) return instead;
     program_ = std::move(first);
     return chosen;
   }
@@ -133,6 +134,29 @@ class Settler {
   std::size_t first_that_fits(std::size_t from, Tiers tiers) {
     while (from < last_ && !fit(trial_extent(from), tiers)) from = after(from);
     return from;
+  }
+  // The first of those that lack the least share of what they take of the memory that lacks most.
+  // Of many alternatives some are looked at.
+  std::size_t lacking_least() {
+    constexpr std::size_t most_looked_at = 16;
+    const std::size_t stride = std::max<std::size_t>(1, last_ / most_looked_at);
+    std::size_t best = last_;
+    for (std::size_t k = 0; k < last_; k += stride) {
+      const double share = lacking(live(k));
+      if (share < lacking(live(best)) || (share == lacking(live(best)) && k < best)) best = k;
+    }
+    return best;
+  }
+  // Of the memories, not of the ssd.
+  double lacking(const TierBytes& bytes) const {
+    const TierBytes capacity = {problem_.machine.gpu.memory, problem_.machine.host.memory, 0};
+    double most = 0;
+    for (std::size_t tier = 0; tier < 2; ++tier) {
+      if (bytes[tier] <= capacity[tier]) continue;
+      most = std::max(most, static_cast<double>(bytes[tier] - capacity[tier]) /
+                                static_cast<double>(bytes[tier]));
+    }
+    return most;
   }
   std::size_t after(std::size_t k) const {
     constexpr std::uint64_t most_tasks_tried = 4'000'000;

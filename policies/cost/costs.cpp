@@ -32,6 +32,7 @@ Work work_of(const Task& task) {
     case TaskKind::optimizer:
       return task.lane == Lane::gpu_compute ? Work::gpu_optimizer : Work::cpu_optimizer;
     case TaskKind::gradient_norm:
+    case TaskKind::gradient_add:
       return task.lane == Lane::gpu_compute ? Work::gpu_norm : Work::cpu_norm;
     case TaskKind::h2d:
       return task.pageable ? Work::pageable_h2d : Work::h2d;
@@ -278,8 +279,13 @@ Demand Costs::demand(Work work) const {
     }
     case Work::gpu_optimizer:
       return optimizer_demand(gpu_optimizer_rate(), true);
-    case Work::cpu_optimizer:
-      return optimizer_demand(machine_.host.adam_params_per_second, false);
+    case Work::cpu_optimizer: {
+      Demand update = optimizer_demand(machine_.host.adam_params_per_second, false);
+      for (std::uint32_t u = 0; u < update.usage_count; ++u) {
+        if (update.usages[u].resource == dram_) update.usages[u].per_unit *= moving_share();
+      }
+      return update;
+    }
     case Work::gpu_norm:
       return norm_demand(true);
     case Work::cpu_norm:
@@ -327,12 +333,24 @@ KernelEstimate Costs::kernel_time(const Task& task) const {
 }
 
 // Time of an update over that at the machine's rate: AdamW, and passes beside it, go as fast as the
-// AdamW of that rate, byte by byte.
+// AdamW of that rate, byte by byte, but for the framework's cpu.pass_time.
 double Costs::optimizer_factor(const Task& task, Work work) const {
   if (task.pass_bytes == 0 || work != Work::cpu_optimizer) return width_factor_;
+  return with_passes(task.pass_bytes, framework_.cpu_pass_time);
+}
+
+double Costs::with_passes(double pass_bytes, double pass_time) const {
   const double adam = machine_.host.adam_bytes_per_param;
-  return adam > 0 ? width_factor_ + framework_.cpu_pass_time * task.pass_bytes / adam
-                  : width_factor_;
+  return adam > 0 ? width_factor_ + pass_time * pass_bytes / adam : width_factor_;
+}
+
+// Of an update on the CPU the share of its time, in bytes at AdamW's rate, that moves bytes: pages
+// that passes touch for the first time take the cores longer, and DRAM no more.
+double Costs::moving_share() const {
+  const std::int64_t passes = pass_bytes(framework_, problem_);
+  if (passes == 0) return 1;
+  const auto bytes = static_cast<double>(passes);
+  return with_passes(bytes, 1) / with_passes(bytes, framework_.cpu_pass_time);
 }
 
 std::int64_t Costs::latency_ns(Work work) const {

@@ -32,7 +32,8 @@
 //   read, write  ssd latency + the framework's time per operation + bytes / ssd rate; 1 byte of
 //                DRAM per byte, so that a byte bounced between SSD and GPU costs two
 //   optimizer    on cpu.optimizer: params / host.adam_rate; adam_bytes_per_param of DRAM each;
-//                a task with pass_bytes takes that much more of both, in proportion.
+//                a task with pass_bytes moves that much more, and takes cpu.pass_time as long for
+//                each as for a byte of AdamW.
 //                28 are: fp32 master, m and v read and written (24), 16-bit gradient read and
 //                parameter written (2 + 2). Keeps host.adam_cores busy (0: all). Starts host.wake
 //                late: a thread of the host learns that its data is there.
@@ -170,6 +171,8 @@ class Costs {
   KernelEstimate compute_time(const Task& task) const;
   KernelEstimate kernel_time(const Task& task) const;
   double optimizer_factor(const Task& task, Work work) const;
+  double with_passes(double pass_bytes, double pass_time) const;
+  double moving_share() const;
   std::int64_t latency_ns(Work work) const;
   double inside_rate() const;
   TaskCost collective_cost(const Task& task, const RankGroup& group) const;

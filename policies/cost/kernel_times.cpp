@@ -114,6 +114,7 @@ std::optional<double> KernelTimes::by_groups(const Task& task) const {
   group.machine.kernels = problem_.machine.kernels;
   group.workload = workload;
   group.workload.batch = group.workload.micro_batch = at_once;
+  group.workload.ranks = group.workload.gradient_groups = 1;
   group.workload.gradient =
       problem_.gradient_bytes() == 2 ? GradientWidth::bits16 : GradientWidth::bits32;
   const KernelTimes times(group);
@@ -194,6 +195,9 @@ double KernelTimes::by_flops(const Task& task) const {
 double KernelTimes::extrapolate(const Task& task) const {
   const Machine& machine = problem_.machine;
   if (task.flops > 0) {
+    // Where products were measured by shape, they say more than a kernel of another one.
+    if (!machine.gpu.by_shape.empty() && !machine.gpu.is_cpu)
+      return by_flops(task) + adapter_seconds(task);
     const KernelTime* sample = nearest(machine, to_string(task.kind), task.flops);
     if (sample == nullptr) sample = nearest(machine, "", task.flops);
     if (sample != nullptr)

@@ -5,7 +5,8 @@
 // if these two were measured: by the bytes saved; by what recomputing each group of tensors alone
 // takes (recompute_groups), or, if that was not measured, by the FLOPs recomputed. On a GPU that
 // works on a part of the micro-batch at once, layers and the head take what micro-batches of that
-// size take together. Where no such shape was measured, the time is extrapolated by FLOP rate from
+// size take together. Where no such shape was measured, a GPU whose products were measured by shape
+// ([[gpu.by_shape]]) takes what these say; else the time is extrapolated by FLOP rate from
 // the measured kernel that is nearest in FLOPs: of the same kind if there is one, else of any kind;
 // with no kernels at all from gpu.flops, by shape where the machine file says more
 // (shape_times.hpp). Tasks without FLOPs (embedding) are then timed by the

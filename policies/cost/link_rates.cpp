@@ -72,9 +72,10 @@ void add_mixed(const Machine::Ssd& ssd, DriveRates& rates) {
   const auto add = [&](const std::string& name, const Edge& edge) {
     rates.limits.push_back({name, 1, edge.read / rates.read, edge.write / rates.write});
   };
-  if (ssd.by_read_share.empty()) return add("ssd.mixed", {1 / ssd.mixed_gain, 1 / ssd.mixed_gain});
+  const std::map<double, double> gains = ssd.gains_at_queue_depth();
+  if (gains.empty()) return add("ssd.mixed", {1 / ssd.mixed_gain, 1 / ssd.mixed_gain});
   int number = 0;
-  for (const Edge& edge : edges_of(upper_hull(ssd.by_read_share, rates.read, rates.write)))
+  for (const Edge& edge : edges_of(upper_hull(gains, rates.read, rates.write)))
     add(fmt::format("ssd.mixed.{}", ++number), edge);
 }
 

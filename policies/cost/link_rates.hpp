@@ -41,7 +41,8 @@ struct DriveRates {
 //   duplex    ssd.read: r <= R; ssd.write: w <= W
 //   capped    both, and ssd.total: r + w <= RW (0: the larger of R and W)
 //   mixed     both, and ssd.mixed: r/R + w/W <= mixed_gain; or, where there are rows by read share,
-//             the edges of the upper hull of what was measured, in the plane of r/R and w/W:
+//             the edges of the upper hull of what was measured, at the machine's queue depth where
+//             rows say of which they are, in the plane of r/R and w/W:
 //             ssd.mixed.1, .2, ... from few bytes read to many. A row of read share s and gain g is
 //             the point of that share where r/R + w/W = g; alone, reads reach R and writes W
 DriveRates drive_rates(const Machine::Ssd& ssd, const Machine::Ssd::Row& rates);

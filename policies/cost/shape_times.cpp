@@ -30,6 +30,11 @@ constexpr std::array<Tile, 7> tiles = {{{256, 128, 1},
 constexpr std::array<double, 4> parts_of_depth = {1, 2, 4, 8};
 constexpr double sum_bytes = 8;  // an fp32 partial sum is written and read
 
+// With gpu.product_gain (shape_times.hpp).
+constexpr double share_of_bandwidth = 0.9, kernel_seconds = 3e-6;
+// The head's norm, forward and backward, and its cross entropy, which reads and writes logits.
+constexpr double norm_tensors = 5, logit_tensors = 2;
+
 double parts(double whole, double part) { return std::ceil(whole / part); }
 
 double product_flops(const ProductShape& shape) {
@@ -70,19 +75,60 @@ std::int64_t sequences_of_kernel(const Problem& problem) {
   return trained.workload.sequences_at_once;
 }
 
+double attention_slowdown(std::int64_t head_width, std::int64_t tokens) {
+  constexpr double exponential = 25, diagonal = 550, usual_width = 128, usual_tokens = 2048;
+  const auto time_of = [](double width, double length) {
+    return (1 + exponential / width) * (1 + diagonal / length);
+  };
+  return time_of(static_cast<double>(head_width), static_cast<double>(tokens)) /
+         time_of(usual_width, usual_tokens);
+}
+
 ShapeTimes::ShapeTimes(const Problem& problem)
     : problem_(problem),
       gpu_(problem.machine.gpu),
-      flops_(gpu_.flops * gpu_.clock),
+      moves_(gpu_.product_gain > 0 && gpu_.memory_bandwidth > 0),
+      flops_(product_rate()),
       sequences_(known() ? sequences_of_kernel(problem) : 1),
       tokens_(sequences_ * problem.workload.sequence) {
   for (const Machine::Gpu::ShapeRate& row : gpu_.by_shape)
     shares_[row.hidden][row.tokens] = row.share;
 }
 
+// Of large ones, at the clock that is kept.
+double ShapeTimes::product_rate() const {
+  const double rate = gpu_.flops * gpu_.clock * std::max(1.0, gpu_.product_gain);
+  if (!moves_ || problem_.framework == own_framework) return rate;
+  // What a token of a GPT's layer of that width takes, forward and backward: 12 C^2 multiply-adds
+  // three times, and passes_of_others() of all operators.
+  constexpr double width = 5120, products = 72 * width * width, passes = 44 * width;
+  constexpr double bytes_per_element = 2, most_faster = 1.25;
+  const double beside = passes * bytes_per_element / (gpu_.memory_bandwidth * share_of_bandwidth);
+  const double seconds = std::max(products / rate - beside, products / (most_faster * rate));
+  return products / seconds;
+}
+
+double ShapeTimes::passes_of_others(const LayerOperator& one, bool is_backward) const {
+  if (problem_.framework == own_framework) return 0;
+  const ModelSpec& model = problem_.model;
+  const auto width = static_cast<double>(model.hidden);
+  const bool is_gpt = model.architecture == Architecture::gpt;
+  double columns = 0;
+  if (one.is_attention()) {
+    columns = 8 * width;  // q, k, v and the output are read, and written in another order
+  } else if (one.name == "attn-proj" || one.makes == saved_none) {
+    columns = 3 * width;                          // the residual is added; in backward, split
+    if (is_gpt) columns += 2.5 * width;           // dropout, with a mask of a byte
+    if (is_gpt && is_backward) columns += width;  // the bias' gradient
+  } else if (one.name == "fc" && is_backward) {
+    columns = static_cast<double>(model.ffn);  // the bias' gradient
+  }
+  return static_cast<double>(tokens_) * columns;
+}
+
 bool ShapeTimes::known() const {
-  return gpu_.multiprocessors > 0 || gpu_.attention_flops > 0 || gpu_.clock != 1 ||
-         !gpu_.by_shape.empty();
+  return gpu_.multiprocessors > 0 || gpu_.attention_flops > 0 || gpu_.product_gain > 0 ||
+         gpu_.clock != 1 || !gpu_.by_shape.empty();
 }
 
 double ShapeTimes::seconds(const Task& task) const {
@@ -108,15 +154,17 @@ double ShapeTimes::layer_seconds(const Task& task) const {
 
 // What adapters compute beside the matrix goes at the full rate: their bytes are counted elsewhere.
 double ShapeTimes::forward_seconds(const LayerOperator& one, double flops) const {
-  if (one.is_attention()) return attention_seconds(flops);
-  if (one.outputs == 0) return 0;
+  const double moving = moving_seconds(one.moved + passes_of_others(one, false));
+  if (one.is_attention()) return attention_seconds(flops) + moving;
+  if (one.outputs == 0) return moving;
   const ProductShape shape{tokens_, one.outputs, one.inputs};
-  return product_seconds(shape, tokens_) + (flops - product_flops(shape)) / flops_;
+  return product_seconds(shape, tokens_) + (flops - product_flops(shape)) / flops_ + moving;
 }
 
 double ShapeTimes::backward_seconds(const LayerOperator& one) const {
-  if (one.is_attention()) return attention_seconds(one.backward_flops);
-  if (one.outputs == 0) return 0;
+  const double moving = moving_seconds(one.backward_moved + passes_of_others(one, true));
+  if (one.is_attention()) return attention_seconds(one.backward_flops) + moving;
+  if (one.outputs == 0) return moving;
   const ProductShape of_input{tokens_, one.inputs, one.outputs},
       of_matrix{one.outputs, one.inputs, tokens_};
   double seconds = product_seconds(of_input, tokens_), flops = product_flops(of_input);
@@ -124,7 +172,14 @@ double ShapeTimes::backward_seconds(const LayerOperator& one) const {
     seconds += product_seconds(of_matrix, tokens_);
     flops += product_flops(of_matrix);
   }
-  return seconds + (one.backward_flops - flops) / flops_;
+  return seconds + (one.backward_flops - flops) / flops_ + moving;
+}
+
+// Of a kernel that does little but read and write so many elements; none has none.
+double ShapeTimes::moving_seconds(double elements) const {
+  if (!moves_ || elements <= 0) return 0;
+  const double bytes = elements * static_cast<double>(problem_.activation_bytes());
+  return bytes / (gpu_.memory_bandwidth * share_of_bandwidth) + kernel_seconds;
 }
 
 double ShapeTimes::head_seconds() const {
@@ -137,28 +192,32 @@ double ShapeTimes::head_seconds() const {
                    product_seconds({rows, model.hidden, model.vocabulary}, rows);
   if (trained_elements(model, head_unit(model)) > 0)
     seconds += product_seconds({model.vocabulary, model.hidden, rows}, rows);
+  const double moved = norm_tensors * static_cast<double>(model.hidden) +
+                       logit_tensors * static_cast<double>(model.vocabulary);
+  seconds += moving_seconds(static_cast<double>(rows) * moved);
   return kernels * seconds;
 }
 
 double ShapeTimes::attention_seconds(double flops) const {
-  if (gpu_.attention_flops <= 0) return flops / flops_;
-  constexpr double reference_width = 128, exponential = 25;
-  const auto width = static_cast<double>(problem_.model.width_of_head());
-  const double slower = (1 + exponential / width) / (1 + exponential / reference_width);
-  return flops * slower / (gpu_.attention_flops * gpu_.clock);
+  const double kernel = moves_ ? kernel_seconds : 0;
+  if (gpu_.attention_flops <= 0) return flops / (gpu_.flops * gpu_.clock) + kernel;
+  const double slower =
+      attention_slowdown(problem_.model.width_of_head(), problem_.workload.sequence);
+  return flops * slower / (gpu_.attention_flops * gpu_.clock) + kernel;
 }
 
 double ShapeTimes::product_seconds(const ProductShape& shape, std::int64_t tokens) const {
   const double compute =
       !shares_.empty()
-          ? product_flops(shape) / (flops_ * share_at(tokens))
+          ? product_flops(shape) / (gpu_.flops * gpu_.clock * share_at(tokens))
           : (gpu_.multiprocessors > 0 ? quantised_seconds(shape) : product_flops(shape) / flops_);
+  const double kernel = moves_ ? kernel_seconds : 0;
   if (gpu_.memory_bandwidth <= 0) return compute;
   const auto rows = static_cast<double>(shape.rows), columns = static_cast<double>(shape.columns),
              depth = static_cast<double>(shape.depth);
   const double bytes = (rows * depth + depth * columns + rows * columns) *
                        static_cast<double>(problem_.activation_bytes());
-  return std::max(compute, bytes / gpu_.memory_bandwidth);
+  return std::max(compute, bytes / gpu_.memory_bandwidth) + kernel;
 }
 
 // Of the model's hidden size: between those of the table by its logarithm, at its ends as they are.

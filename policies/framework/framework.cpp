@@ -4,10 +4,13 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <mutex>
 #include <sstream>
+#include <tuple>
 
 #include "base/errors.hpp"
 #include "base/suggest.hpp"
+#include "base/units.hpp"
 #include "policies/machine/field_reader.hpp"
 
 namespace spillway {
@@ -19,43 +22,53 @@ const std::vector<std::pair<std::string, std::string>>& framework_files();  // f
 namespace {
 
 std::vector<Field> fields_of(Framework& framework) {
-  return {text_field("name", framework.name, "my-program"),
-          text_field("description", framework.description, "what it trains with"),
-          flag_field("memory.whole_micro_batch", framework.whole_micro_batch),
-          count_field("memory.checkpoints_per_layer", framework.checkpoints_per_layer),
-          count_field("memory.logit_bytes", framework.logit_bytes),
-          count_field("memory.layer_pieces", framework.layer_pieces),
-          count_field("memory.parameter_pieces", framework.parameter_pieces),
-          count_field("memory.gradient_pieces", framework.gradient_pieces),
-          bytes_field("memory.gpu", framework.gpu_bytes),
-          bytes_field("memory.host", framework.host_bytes),
-          number_field("memory.host_bytes_per_parameter", framework.host_bytes_per_parameter),
-          flag_field("memory.optimizer_slots", framework.optimizer_slots),
-          count_field("memory.least_optimizer_slots", framework.least_optimizer_slots),
-          count_field("memory.parameter_slots", framework.parameter_slots),
-          flag_field("memory.pinned_rounding", framework.pinned_rounding),
-          count_field("gradient.bytes", framework.gradient_bytes),
-          flag_field("gradient.accumulators", framework.accumulators),
-          flag_field("gradient.returns", framework.gradients_return),
-          count_field("gradient.bucket", framework.gpu_bucket),
-          count_field("ranks.gradient_bytes", framework.summed_gradient_bytes),
-          count_field("ranks.layer_calls", framework.layer_calls),
-          count_field("ranks.reduce_bucket", framework.reduce_bucket),
-          count_field("ranks.spread_bucket", framework.spread_bucket),
-          flag_field("copies.pageable_checkpoints", framework.pageable_checkpoints),
-          flag_field("copies.pageable_gradients", framework.pageable_gradients),
-          flag_field("copies.last_checkpoint_leaves", framework.last_checkpoint_leaves),
-          flag_field("copies.one_lane", framework.one_copy_lane),
-          count_field("cpu.pass_bytes", framework.cpu_pass_bytes),
-          number_field("cpu.pass_time", framework.cpu_pass_time),
-          nanoseconds_field("io.read_operation", framework.read_operation_ns),
-          nanoseconds_field("io.write_operation", framework.write_operation_ns),
-          number_field("compute.time", framework.compute_time),
-          count_field("host.operators", framework.host_operators),
-          nanoseconds_field("host.operator", framework.operator_ns),
-          nanoseconds_field("host.hook", framework.hook_ns),
-          nanoseconds_field("host.sync", framework.sync_ns),
-          nanoseconds_field("host.step", framework.step_ns)};
+  return {
+      text_field("name", framework.name, "my-program"),
+      text_field("description", framework.description, "what it trains with"),
+      flag_field("memory.whole_micro_batch", framework.whole_micro_batch),
+      count_field("memory.checkpoints_per_layer", framework.checkpoints_per_layer),
+      count_field("memory.logit_bytes", framework.logit_bytes),
+      count_field("memory.layer_pieces", framework.layer_pieces),
+      count_field("memory.parameter_pieces", framework.parameter_pieces),
+      count_field("memory.gradient_pieces", framework.gradient_pieces),
+      flag_field("memory.caching_allocator", framework.caching_allocator),
+      bytes_field("memory.gpu", framework.gpu_bytes),
+      bytes_field("memory.host", framework.host_bytes),
+      number_field("memory.host_bytes_per_parameter", framework.host_bytes_per_parameter),
+      number_field("memory.overflow_bytes_per_parameter", framework.overflow_bytes_per_parameter),
+      flag_field("memory.optimizer_slots", framework.optimizer_slots),
+      count_field("memory.least_optimizer_slots", framework.least_optimizer_slots),
+      count_field("memory.optimizer_buffers", framework.optimizer_buffers),
+      count_field("memory.optimizer_group", framework.optimizer_group),
+      count_field("memory.parameter_slots", framework.parameter_slots),
+      bytes_field("memory.parameter_buffer", framework.parameter_buffer),
+      bytes_field("memory.activation_buffer", framework.activation_buffer),
+      flag_field("memory.pinned_checkpoints", framework.pinned_checkpoints),
+      flag_field("memory.pinned_rounding", framework.pinned_rounding),
+      count_field("gradient.bytes", framework.gradient_bytes),
+      flag_field("gradient.accumulators", framework.accumulators),
+      flag_field("gradient.returns", framework.gradients_return),
+      count_field("gradient.bucket", framework.gpu_bucket),
+      count_field("ranks.gradient_bytes", framework.summed_gradient_bytes),
+      count_field("ranks.layer_calls", framework.layer_calls),
+      count_field("ranks.reduce_bucket", framework.reduce_bucket),
+      count_field("ranks.spread_bucket", framework.spread_bucket),
+      flag_field("copies.pageable_checkpoints", framework.pageable_checkpoints),
+      flag_field("copies.pageable_gradients", framework.pageable_gradients),
+      flag_field("copies.last_checkpoint_leaves", framework.last_checkpoint_leaves),
+      flag_field("copies.one_lane", framework.one_copy_lane),
+      count_field("cpu.pass_bytes", framework.cpu_pass_bytes),
+      count_field("cpu.overflow_pass_bytes", framework.cpu_overflow_pass_bytes),
+      number_field("cpu.pass_time", framework.cpu_pass_time),
+      nanoseconds_field("io.read_operation", framework.read_operation_ns),
+      nanoseconds_field("io.write_operation", framework.write_operation_ns),
+      flag_field("compute.fp16", framework.fp16),
+      number_field("compute.time", framework.compute_time),
+      count_field("host.operators", framework.host_operators),
+      nanoseconds_field("host.operator", framework.operator_ns),
+      nanoseconds_field("host.hook", framework.hook_ns),
+      nanoseconds_field("host.sync", framework.sync_ns),
+      nanoseconds_field("host.step", framework.step_ns)};
 }
 
 Field point_field(HostPoint& value) {
@@ -150,6 +163,62 @@ void check_host(const Framework& framework, const FieldReader& reader) {
   }
 }
 
+// Far above what any program has, and low enough that no product of one with a model that can be
+// loaded leaves 64 bits.
+void check_memory(const Framework& framework, const FieldReader& reader) {
+  constexpr std::int64_t most_count = 10'000, most_bytes_of_logit = 100;
+  for (const auto& [key, value, most] :
+       {std::tuple("memory.checkpoints_per_layer", framework.checkpoints_per_layer,
+                   std::int64_t{2}),
+        std::tuple("memory.logit_bytes", framework.logit_bytes, most_bytes_of_logit),
+        std::tuple("memory.layer_pieces", framework.layer_pieces, most_count),
+        std::tuple("memory.parameter_pieces", framework.parameter_pieces, most_count),
+        std::tuple("memory.gradient_pieces", framework.gradient_pieces, most_count),
+        std::tuple("memory.least_optimizer_slots", framework.least_optimizer_slots, most_count),
+        std::tuple("memory.parameter_slots", framework.parameter_slots, most_count),
+        std::tuple("memory.optimizer_buffers", framework.optimizer_buffers, most_count),
+        std::tuple("memory.optimizer_group", framework.optimizer_group,
+                   std::int64_t{1'000'000'000'000}),
+        std::tuple("gradient.bucket", framework.gpu_bucket, std::int64_t{1'000'000'000'000})}) {
+    if (value > most) reader.fail({key, fmt::format("it is more than {}", most), "give less"});
+  }
+  if (framework.checkpoints_per_layer < 1)
+    reader.fail({"memory.checkpoints_per_layer", "it is less than 1",
+                 "1: whole layers are recomputed; 2: halves"});
+  if ((framework.optimizer_buffers > 0) != (framework.optimizer_group > 0))
+    reader.fail(
+        {framework.optimizer_group > 0 ? "memory.optimizer_buffers" : "memory.optimizer_group",
+         "it is missing, and the other of the two is given", "give both, or none"});
+  for (const auto& [key, value] :
+       {std::pair("memory.gpu", framework.gpu_bytes),
+        std::pair("memory.host", framework.host_bytes),
+        std::pair("memory.parameter_buffer", framework.parameter_buffer),
+        std::pair("memory.activation_buffer", framework.activation_buffer)}) {
+    if (value > most_buffer_bytes)
+      reader.fail({key, "it is more than " + format_bytes(most_buffer_bytes), "give less"});
+  }
+  constexpr double most_per_parameter = 1000;
+  for (const auto& [key, value] :
+       {std::pair("memory.host_bytes_per_parameter", framework.host_bytes_per_parameter),
+        std::pair("memory.overflow_bytes_per_parameter", framework.overflow_bytes_per_parameter)}) {
+    if (value > most_per_parameter)
+      reader.fail({key, fmt::format("it is more than {}", most_per_parameter),
+                   "give the bytes of one parameter, for example 3"});
+  }
+}
+
+void check_cpu(const Framework& framework, const FieldReader& reader) {
+  constexpr std::int64_t most_pass_bytes = 255;
+  if (framework.cpu_pass_bytes > most_pass_bytes)
+    reader.fail({"cpu.pass_bytes", "it is more than 255", "give bytes of one element"});
+  if (framework.cpu_overflow_pass_bytes > most_pass_bytes - framework.cpu_pass_bytes)
+    reader.fail({"cpu.overflow_pass_bytes", "with cpu.pass_bytes it is more than 255",
+                 "give bytes of one element"});
+  if (!(framework.cpu_pass_time > 0) || framework.cpu_pass_time > 1000)
+    reader.fail({"cpu.pass_time", "it is no factor from above 0 to 1000",
+                 "1: a byte of a pass takes as long as one of AdamW"});
+}
+
 }  // namespace
 
 namespace {
@@ -182,9 +251,6 @@ Framework parse_framework(const std::string& toml_text, const std::string& origi
   }
   for (const std::string& assignment : overrides) reader.override_with(assignment, "");
   for (const char* key : {"name", "description"}) reader.require(key);
-  constexpr std::int64_t most_pass_bytes = 255;
-  if (framework.cpu_pass_bytes > most_pass_bytes)
-    reader.fail({"cpu.pass_bytes", "it is more than 255", "give bytes of one element"});
   if (framework.gradient_bytes != 0 && framework.gradient_bytes != 2 &&
       framework.gradient_bytes != 4)
     reader.fail({"gradient.bytes", "it is not 0, 2 or 4", "0: as the schedule has them"});
@@ -199,8 +265,35 @@ Framework parse_framework(const std::string& toml_text, const std::string& origi
   check_operation("io.write_operation", framework.write_operation_ns);
   check_host(framework, reader);
   check_ranks(framework, reader);
+  check_memory(framework, reader);
+  check_cpu(framework, reader);
   return framework;
 }
+
+namespace {
+
+// What a text with overrides was read as. Every schedule and every cost asks for its framework, and
+// reading TOML takes longer than some of them.
+class ReadBefore {
+ public:
+  Framework read(const File& file, const std::vector<std::string>& overrides) {
+    std::string text = file.name + '\0' + file.contents;
+    for (const std::string& one : overrides) text += '\0' + one;
+    const std::lock_guard lock(mutex_);
+    const auto known = frameworks_.find(text);
+    if (known != frameworks_.end()) return known->second;
+    const Framework framework = parse_framework(file.contents, file.name, overrides);
+    constexpr std::size_t most = 100;  // a sweep over a key has as many as it has points
+    if (frameworks_.size() >= most) frameworks_.clear();
+    return frameworks_.emplace(std::move(text), framework).first->second;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, Framework> frameworks_;  // by file and overrides
+};
+
+}  // namespace
 
 Framework load_framework(const std::string& text) {
   const std::size_t colon = text.find(':');
@@ -210,8 +303,13 @@ Framework load_framework(const std::string& text) {
     std::istringstream list(text.substr(colon + 1));
     for (std::string item; std::getline(list, item, ',');) overrides.push_back(item);
   }
-  const File file = file_of(name);
-  return parse_framework(file.contents, file.name, overrides);
+  static ReadBefore before;
+  return before.read(file_of(name), overrides);
+}
+
+std::int64_t pass_bytes(const Framework& framework, const Problem& problem) {
+  if (problem.backend() == Backend::cpu || problem.parameter_bytes() != 2) return 0;
+  return framework.cpu_pass_bytes + (framework.fp16 ? framework.cpu_overflow_pass_bytes : 0);
 }
 
 std::string framework_hash(const std::string& text) {

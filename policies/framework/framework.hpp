@@ -31,8 +31,14 @@ struct Framework {
   // A layer's parameters and gradients move in so many pieces, of which the GPU holds so many at
   // once. 0: as the schedule, which moves layers.
   std::int64_t layer_pieces = 0, parameter_pieces = 0, gradient_pieces = 0;
+  // GPU memory is PyTorch's caching allocator's (caching_allocator.hpp): what it cannot use of it
+  // is needed, too.
+  bool caching_allocator = false;
   std::uint64_t gpu_bytes = 0, host_bytes = 0;  // whatever is trained
   double host_bytes_per_parameter = 0;
+  // The same, of the check for overflow, which only fp16 needs.
+  double overflow_bytes_per_parameter = 0;
+  bool fp16 = false;  // its 16 bits are fp16, with a scaled loss; else bf16
   // GPU memory for so many elements of gradients that are sent together.
   std::int64_t gpu_bucket = 0;
   // Optimizer state that comes from the SSD, and gradients on their way, have these slots of host
@@ -40,9 +46,18 @@ struct Framework {
   // at once as its state and gradient need, and so many at least.
   bool optimizer_slots = false;
   std::int64_t least_optimizer_slots = 0;
+  // Pinned fp32 buffers for the optimizer on the SSD, so many, of the largest of its groups:
+  // tensors in the order of the model up to so many elements or more. 0: slots as above, or the
+  // schedule's.
+  std::int64_t optimizer_buffers = 0, optimizer_group = 0;
   // Slots of host memory for parameters read from the SSD, each of the largest tensor. 0: what the
   // schedule takes.
   std::int64_t parameter_slots = 0;
+  // Pinned buffers, one allocation each, for parameters and for activations that come from and go
+  // to the SSD, whatever is trained. The schedule's take their place up to that size.
+  std::uint64_t parameter_buffer = 0, activation_buffer = 0;
+  // Checkpoints that wait in host memory have a pinned allocation each.
+  bool pinned_checkpoints = false;
   // Slots and accumulators take a power of two of host memory each.
   bool pinned_rounding = false;
 
@@ -76,7 +91,8 @@ struct Framework {
 
   // DRAM bytes an element that passes over the gradient and the result cost beside AdamW on the
   // CPU, in 16 bit; at most 255. Where the CPU stands in for a GPU, and in fp32, there are none.
-  std::int64_t cpu_pass_bytes = 0;
+  // With fp16 those of the overflow check come to them.
+  std::int64_t cpu_pass_bytes = 0, cpu_overflow_pass_bytes = 0;
   // Time of such a byte over that of one of AdamW's: passes allocate what they write, and pages of
   // it are touched for the first time.
   double cpu_pass_time = 1;
@@ -108,6 +124,10 @@ const std::vector<Framework>& builtin_frameworks();
 Framework load_framework(const std::string& text);
 Framework parse_framework(const std::string& toml_text, const std::string& origin,
                           const std::vector<std::string>& overrides = {});
+
+// Bytes an element of the passes beside an update on the CPU: none where the CPU stands in for a
+// GPU, and in fp32.
+std::int64_t pass_bytes(const Framework& framework, const Problem& problem);
 
 // What the file of such a text holds, as 16 hexadecimal digits (XXH3), without the overrides:
 // recorded beside the text, so that a later reader knows whether the file is still the same.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/errors.hpp"
+#include "policies/framework/tensor_replay.hpp"
 #include "policies/model/scratch.hpp"
 #include "policies/model/tensors.hpp"
 #include "policies/schedule/rewriting.hpp"
@@ -175,11 +176,19 @@ class Layer {
   void take_gpu_memory() {
     take(Tier::gpu, framework_.gpu_bytes);
     if (framework_.whole_micro_batch) take(Tier::gpu, autograd_bytes());
+    if (framework_.caching_allocator) take(Tier::gpu, allocator_bytes());
     if (framework_.gpu_bucket == 0) return;
     const auto grid = static_cast<std::uint64_t>(element_alignment);
     const std::uint64_t bucket =
         std::max(static_cast<std::uint64_t>(framework_.gpu_bucket) / grid * grid, grid);
     bucket_ = program_.persistent(Tier::gpu, bucket * width_, BufferKind::gradient);
+  }
+
+  // What PyTorch's allocator needs beyond the tensors that it serves: rounding, and free blocks
+  // between used ones that are too small for the next tensor.
+  std::uint64_t allocator_bytes() const {
+    const ReplayedMemory memory = replay(tensors_of(again_, problem_, framework_));
+    return memory.needed - std::min(memory.live, memory.needed);
   }
 
   // Most bytes live at once of the buffers of a tier that are among `chosen`.
@@ -223,8 +232,9 @@ class Layer {
     }
     const auto parameters = static_cast<std::uint64_t>(problem_.model.trained_parameters());
     take(Tier::host, framework_.host_bytes);
-    take(Tier::host, static_cast<std::uint64_t>(framework_.host_bytes_per_parameter *
-                                                static_cast<double>(parameters)));
+    const double per_parameter = framework_.host_bytes_per_parameter +
+                                 (framework_.fp16 ? framework_.overflow_bytes_per_parameter : 0);
+    take(Tier::host, static_cast<std::uint64_t>(per_parameter * static_cast<double>(parameters)));
     take(Tier::host, live_peak(Tier::host, applied) / width_ * (wide_ - width_));
     take(Tier::ssd, live_peak(Tier::ssd, on_ssd) / width_ * (wide_ - width_));
     if (framework_.accumulators) {
@@ -234,6 +244,48 @@ class Layer {
     }
     take_parameter_slots(live_peak(Tier::host, read));
     take_optimizer_slots(staged);
+    take_optimizer_buffers(staged, applied);
+    take(Tier::host, pinned(framework_.activation_buffer));
+    take_checkpoints();
+  }
+
+  // Beyond what the schedule has of them: states and complete gradients.
+  void take_optimizer_buffers(std::vector<bool> live, const std::vector<bool>& applied) {
+    if (framework_.optimizer_buffers == 0) return;
+    for (BufferId id = 0; id < live.size(); ++id) live[id] = live[id] || applied[id];
+    const std::uint64_t there = live_peak(Tier::host, live);
+    if (there == 0) return;
+    const std::uint64_t all = static_cast<std::uint64_t>(framework_.optimizer_buffers) *
+                              pinned(largest_group() * fp32_bytes);
+    take(Tier::host, all - std::min(all, there));
+  }
+
+  // In elements: tensors of the layers in a row, until they are as many as the framework's group.
+  std::uint64_t largest_group() const {
+    const ModelSpec& model = problem_.model;
+    const auto least = static_cast<std::uint64_t>(framework_.optimizer_group);
+    std::uint64_t most = 0, group = 0;
+    for (int layer = 0; layer < model.layers; ++layer) {
+      for (const TensorRange& tensor : unit_tensors(model, layer)) {
+        group += tensor.elements;
+        most = std::max(most, group);
+        if (group >= least) group = 0;
+      }
+    }
+    return most;
+  }
+
+  // What rounding adds to checkpoints in host memory, and that there is one of each half.
+  void take_checkpoints() {
+    if (!framework_.pinned_checkpoints) return;
+    const auto buffers = again_.buffers();
+    std::vector<bool> chosen(buffers.size());
+    for (BufferId id = 0; id < buffers.size(); ++id)
+      chosen[id] = buffers[id].kind == BufferKind::checkpoint && buffers[id].tier == Tier::host;
+    const std::uint64_t one = checkpoint_bytes(problem_), live = live_peak(Tier::host, chosen);
+    const auto of_layer = static_cast<std::uint64_t>(framework_.checkpoints_per_layer);
+    const std::uint64_t all = live / one * of_layer * pinned(one);
+    take(Tier::host, all - std::min(all, live));
   }
 
   // `whole`: the schedule has none of them, for there is one micro-batch.
@@ -243,9 +295,11 @@ class Layer {
   }
 
   void take_parameter_slots(std::uint64_t live) {
-    if (framework_.parameter_slots == 0 || live == 0) return;
+    if (live == 0) return;
     const std::uint64_t slot = largest_tensor(problem_.model) * problem_.parameter_bytes();
-    const std::uint64_t all = static_cast<std::uint64_t>(framework_.parameter_slots) * pinned(slot);
+    const std::uint64_t all =
+        static_cast<std::uint64_t>(framework_.parameter_slots) * pinned(slot) +
+        pinned(framework_.parameter_buffer);
     take(Tier::host, all - std::min(all, live));
   }
 
@@ -370,9 +424,8 @@ class Layer {
           move_last_checkpoint(task, accesses, TaskKind::h2d);
         break;
       case TaskKind::optimizer:
-        if (task.lane == Lane::cpu_optimizer && problem_.backend() != Backend::cpu &&
-            problem_.parameter_bytes() == 2)
-          task.pass_bytes = static_cast<std::uint8_t>(framework_.cpu_pass_bytes);
+        if (task.lane == Lane::cpu_optimizer)
+          task.pass_bytes = static_cast<std::uint8_t>(pass_bytes(framework_, problem_));
         break;
       case TaskKind::read:
       case TaskKind::write:

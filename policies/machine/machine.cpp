@@ -51,6 +51,29 @@ Row Machine::Ssd::at_queue_depth() const {
   return {read * share.read, write * share.write, total * share.total};
 }
 
+std::map<double, double> Machine::Ssd::gains_at_queue_depth() const {
+  if (read_share_by_depth.empty()) return by_read_share;
+  std::map<double, std::map<double, double>> by_share;  // gains by depth
+  for (const auto& [depth, gains] : read_share_by_depth) {
+    for (const auto& [share, gain] : gains) by_share[share][depth] = gain;
+  }
+  std::map<double, double> gains;
+  const auto at = static_cast<double>(queue_depth);
+  for (const auto& [share, by_depth] : by_share) {
+    const auto above = by_depth.lower_bound(at);
+    if (above == by_depth.end()) {
+      gains[share] = by_depth.rbegin()->second;
+    } else if (above == by_depth.begin()) {
+      gains[share] = above->second;
+    } else {
+      const auto below = std::prev(above);
+      const double way = (at - below->first) / (above->first - below->first);
+      gains[share] = below->second + (above->second - below->second) * way;
+    }
+  }
+  return gains;
+}
+
 bool Machine::Ssd::extrapolated() const {
   if (count == 0 || by_count.empty()) return false;
   if (count >= by_count.begin()->first && count <= by_count.rbegin()->first) return false;
@@ -64,6 +87,9 @@ void rescale_queue_depths(Machine::Ssd& ssd, std::int64_t count_before) {
   std::map<double, Row> moved;
   for (const auto& [depth, row] : ssd.by_queue_depth) moved.emplace(depth * scale, row);
   ssd.by_queue_depth = std::move(moved);
+  std::map<double, std::map<double, double>> mixes;
+  for (const auto& [depth, gains] : ssd.read_share_by_depth) mixes.emplace(depth * scale, gains);
+  ssd.read_share_by_depth = std::move(mixes);
 }
 
 namespace {
@@ -170,6 +196,7 @@ std::vector<Range> ranges_of(const Machine& machine) {
   for (const Machine::Cluster::Collective& row : machine.cluster.collectives)
     at_most("cluster.collectives", row.bytes, most_bytes);
   ranges.push_back({"gpu.clock", machine.gpu.clock, 1e-3, 1});
+  ranges.push_back({"gpu.product_gain", machine.gpu.product_gain, 1, 2});
   ranges.push_back({"host.cores", machine.host.cores, 1e-3, 1e6});
   ranges.push_back({"gpu.cores", machine.gpu.cores, 1e-6, 1e6});
   ranges.push_back({"host.adam_cores", machine.host.adam_cores, 1e-6, 1e6});
@@ -180,6 +207,8 @@ std::vector<Range> ranges_of(const Machine& machine) {
     for (const double share : {shares.read, shares.write, shares.total})
       ranges.push_back({"ssd.by_queue_depth", share, 1e-9, 1});
   }
+  for (const auto& [depth, gains] : machine.ssd.read_share_by_depth)
+    ranges.push_back({"ssd.by_read_share", depth, 1e-9, 1e12});
   for (const KernelTime& kernel : machine.kernels) {
     ranges.push_back({"kernel", kernel.flops, 1, 1e24});
     at_most("kernel", kernel.median_ns, 1e15);

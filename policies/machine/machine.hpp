@@ -51,7 +51,8 @@ struct Machine {
 
   struct Gpu {
     bool is_cpu = false;  // the CPU backend stands in: compute and copies use host cores and DRAM
-    std::uint64_t memory = 0;  // usable bytes, of the schedule
+    std::uint64_t memory = 0;  // usable bytes, of the schedule: what the file gives, less `context`
+    std::uint64_t context = 0;  // bytes that the CUDA context and its libraries take
     // Training on a GPU takes so many bytes beside `memory` (gpu_workspaces.hpp), and was told to
     // take `limit` at most in all. 0: not known, not told. No keys of the file.
     std::uint64_t workspaces = 0, limit = 0;
@@ -62,7 +63,10 @@ struct Machine {
     double cores = 0;                  // host cores a compute task keeps busy (CPU backend); 0: one
     std::int64_t multiprocessors = 0;  // on which tiles of products run in waves; 0: not known
     double attention_flops = 0;        // sustained, of attention's products; 0: as flops
-    double clock = 1;                  // share of the clock of `flops` kept under the power limit
+    // Rate of large products over `flops`. With it, operators beside products take the bytes that
+    // they move; 0: `flops` is of whole layers, beside which they count nothing.
+    double product_gain = 0;
+    double clock = 1;  // share of the clock of `flops` kept under the power limit
     // Shares of `flops` that products of so many tokens by a hidden size reach, as measured.
     struct ShapeRate {
       std::int64_t tokens = 0, hidden = 0;
@@ -110,6 +114,8 @@ struct Machine {
     // 1), by share of bytes that are read; `mixed_gain` for every mix where no row says more.
     double mixed_gain = 1;
     std::map<double, double> by_read_share;
+    // The same by requests in flight on each lane, over all drives: in place of by_read_share.
+    std::map<double, std::map<double, double>> read_share_by_depth;
     // The fast write cache of one drive: bytes, the rate of all drives until it is full, and the
     // rate at which all drives empty it. 0: none, or not known.
     std::uint64_t cache = 0;
@@ -129,6 +135,9 @@ struct Machine {
 
     // read, write and total as they are with queue_depth requests in flight.
     Row at_queue_depth() const;
+    // Gains by read share with queue_depth requests in flight: linear in depth between the rows
+    // of a share, and beyond them as at the ends.
+    std::map<double, double> gains_at_queue_depth() const;
     // Whether the bandwidths are guessed from the table of drives: it has no row for so many, nor
     // rows on both sides, and nobody has given them.
     bool extrapolated() const;

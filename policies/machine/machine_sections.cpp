@@ -32,8 +32,8 @@ std::vector<Field> fields_of(double& depth, Machine::Ssd::Row& shares) {
           number_field("write", shares.write), number_field("total", shares.total)};
 }
 
-std::vector<Field> fields_of_mix(double& share, double& gain) {
-  return {number_field("share", share), number_field("gain", gain)};
+std::vector<Field> fields_of_mix(double& share, double& gain, double& depth) {
+  return {number_field("share", share), number_field("gain", gain), number_field("depth", depth)};
 }
 
 std::vector<Field> fields_of(Machine::Cluster::Collective& row) {
@@ -184,8 +184,8 @@ void read_by_queue_depth(const toml::node& node, const std::string& origin, Mach
 
 void read_by_read_share(const toml::node& node, const std::string& origin, Machine::Ssd& ssd) {
   for (const toml::table* table : tables_of(node, "ssd.by_read_share", origin)) {
-    double share = 0, gain = 0;
-    FieldReader reader(fields_of_mix(share, gain), origin, place_of(table->source(), origin),
+    double share = 0, gain = 0, depth = 0;
+    FieldReader reader(fields_of_mix(share, gain, depth), origin, place_of(table->source(), origin),
                        nullptr);
     for (const auto& [key, value] : *table) reader.read("", key, value);
     for (const char* key : {"share", "gain"}) reader.require(key);
@@ -199,7 +199,12 @@ void read_by_read_share(const toml::node& node, const std::string& origin, Machi
                    "1: times of reads and writes add, as where they take turns; 2: neither slows "
                    "the other"});
     }
-    if (!ssd.by_read_share.emplace(share, gain).second) {
+    if (reader.given("depth") && !(depth > 0 && depth <= most_in_flight)) {
+      reader.fail({"depth", fmt::format("{} requests in flight are none that a lane has", depth),
+                   "give what the row was measured with, e.g. 4, or leave it out for full depth"});
+    }
+    auto& rows = reader.given("depth") ? ssd.read_share_by_depth[depth] : ssd.by_read_share;
+    if (!rows.emplace(share, gain).second) {
       reader.fail(
           {"share", fmt::format("there are two rows for share {}", share), "keep one of them"});
     }
@@ -332,10 +337,15 @@ void write_by_queue_depth(const Machine::Ssd& ssd, std::string& text) {
 }
 
 void write_by_read_share(const Machine::Ssd& ssd, std::string& text) {
-  for (auto [share, gain] : ssd.by_read_share) {
-    double of_reads = share;
+  const auto write = [&](double share, double gain, double depth) {
     text += "\n[[ssd.by_read_share]]\n";
-    for (const Field& field : fields_of_mix(of_reads, gain)) text += to_toml(field.key, field);
+    for (const Field& field : fields_of_mix(share, gain, depth)) {
+      if (field.key != "depth" || depth > 0) text += to_toml(field.key, field);
+    }
+  };
+  for (const auto& [share, gain] : ssd.by_read_share) write(share, gain, 0);
+  for (const auto& [depth, gains] : ssd.read_share_by_depth) {
+    for (const auto& [share, gain] : gains) write(share, gain, depth);
   }
 }
 

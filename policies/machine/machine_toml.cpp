@@ -33,6 +33,7 @@ std::vector<Field> fields_of(Machine& machine) {
           text_field("description", machine.description, "the workstation under the desk"),
           flag_field("gpu.is_cpu", gpu.is_cpu),
           bytes_field("gpu.memory", gpu.memory),
+          bytes_field("gpu.context", gpu.context),
           flops_field("gpu.flops", gpu.flops),
           bandwidth_field("gpu.memory_bandwidth", gpu.memory_bandwidth),
           params_per_second_field("gpu.adam_rate", gpu.adam_params_per_second),
@@ -40,6 +41,7 @@ std::vector<Field> fields_of(Machine& machine) {
           number_field("gpu.cores", gpu.cores),
           count_field("gpu.multiprocessors", gpu.multiprocessors),
           flops_field("gpu.attention_flops", gpu.attention_flops),
+          number_field("gpu.product_gain", gpu.product_gain),
           number_field("gpu.clock", gpu.clock),
           choice_field("gpu.gelu_backward", gpu.gelu_backward,
                        {{"kernel", std::string("kernel")},
@@ -139,7 +141,7 @@ bool is_left_out(const Field& field) {
   static const std::vector<std::string> keys = {
       "ssd.mixed_gain",      "ssd.cache",           "ssd.cache_write",     "ssd.cache_recovery",
       "host.reserved_share", "gpu.multiprocessors", "gpu.attention_flops", "gpu.clock",
-      "host.core_bandwidth", "host.io_bandwidth"};
+      "host.core_bandwidth", "host.io_bandwidth",   "gpu.context",         "gpu.product_gain"};
   const bool of_cluster = field.key.rfind("cluster.", 0) == 0;
   if (!of_cluster && std::find(keys.begin(), keys.end(), field.key) == keys.end()) return false;
   Machine usual;
@@ -222,7 +224,10 @@ void apply_overrides(const std::vector<std::string>& overrides, const std::strin
     if (is_count(assignment)) continue;
     reader.override_with(assignment, "", source);
     // A gain for every mix, whatever was measured of some.
-    if (assignment.rfind("ssd.mixed_gain=", 0) == 0) ssd.by_read_share.clear();
+    if (assignment.rfind("ssd.mixed_gain=", 0) == 0) {
+      ssd.by_read_share.clear();
+      ssd.read_share_by_depth.clear();
+    }
     // What is set aside of host memory is given in one way: the last one counts.
     if (assignment.rfind("host.reserved=", 0) == 0) machine.host.reserved_share = 0;
     if (assignment.rfind("host.reserved_share=", 0) == 0) machine.host.reserved = 0;
@@ -337,6 +342,10 @@ Machine read_machine(toml::table document, const std::string& origin,
         {"host.reserved", "it leaves nothing of host.memory", "give less than host.memory"});
   }
   machine.host.memory -= machine.host.reserved;
+  if (machine.gpu.context > 0 && machine.gpu.context >= machine.gpu.memory) {
+    reader.fail({"gpu.context", "it leaves nothing of gpu.memory", "give less than gpu.memory"});
+  }
+  machine.gpu.memory -= machine.gpu.context;
   return machine;
 }
 
@@ -439,6 +448,7 @@ void check_machine_setting(const std::string& key, const std::string& value) {
 std::string machine_to_toml(const Machine& machine) {
   Machine copy = machine;  // fields bind to variables that `set` could change
   copy.host.memory += copy.host.reserved + copy.host.beside;
+  copy.gpu.memory += copy.gpu.context;
   if (copy.host.reserved_share > 0) copy.host.reserved = 0;  // follows from the share
   Sources other = machine.sources;
   std::string text, section;

@@ -49,6 +49,13 @@ class OperatorList {
   void add_attention(SavedMask makes, double keys, std::int64_t width) {
     const double scores = 2 * tokens_ * keys * static_cast<double>(width);
     operators_.push_back({"attention", makes, 2 * scores, scores, 4 * scores});
+    // The product of each output with its gradient, before its backward.
+    move(0, 2 * width);
+  }
+  // So many elements a token of the last operator's, in forward and in backward.
+  void move(std::int64_t forward, std::int64_t backward) {
+    operators_.back().moved += tokens_ * static_cast<double>(forward);
+    operators_.back().backward_moved += tokens_ * static_cast<double>(backward);
   }
   std::vector<LayerOperator> take() { return std::move(operators_); }
 
@@ -79,27 +86,39 @@ double keys_of_query(const ModelSpec& model, std::int64_t tokens_per_sequence) {
 
 void add_gpt(OperatorList& list, const ModelSpec& model, double keys) {
   using namespace gpt_saved;
+  const std::int64_t width = model.hidden;
   list.add("norm-1", ln1);
+  list.move(2 * width, 4 * width);
   list.add("qkv", qkv, {"attn.c_attn.weight"});
+  list.move(0, 3 * width);  // the bias' gradient
   list.add_attention(attention | statistics, keys, model.attention_width());
   list.add("attn-proj", residual, {"attn.c_proj.weight"});
   list.add("norm-2", ln2);
+  list.move(2 * width, 4 * width);
   list.add("fc", fc, {"mlp.c_fc.weight"});
   list.add("gelu", gelu);
+  list.move(2 * model.ffn, 3 * model.ffn);
   list.add("output", saved_none, {"mlp.c_proj.weight"});
 }
 
 void add_llama(OperatorList& list, const ModelSpec& model, double keys) {
   using namespace llama_saved;
+  const std::int64_t width = model.hidden;
+  // Queries and keys, each read and written.
+  const std::int64_t turned = 2 * (model.attention_width() + model.kv_width());
   list.add("norm-1", norm1);
+  list.move(2 * width, 4 * width);
   list.add("qkv", qkv,
            {"self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight"});
   if (model.qk_norm) list.add("rotation", rotated);
+  list.move(turned, turned);
   list.add_attention(attention | statistics, keys, model.attention_width());
   list.add("attn-proj", residual, {"self_attn.o_proj.weight"});
   list.add("norm-2", norm2);
+  list.move(2 * width, 4 * width);
   list.add("gate-up", gate_up, {"mlp.gate_proj.weight", "mlp.up_proj.weight"});
   list.add("swiglu", product);
+  list.move(3 * model.ffn, 5 * model.ffn);
   list.add("output", saved_none, {"mlp.down_proj.weight"});
 }
 

@@ -1,5 +1,5 @@
 // The operators of a layer, and the FLOPs of compute tasks: a multiply-add counts as two; norms
-// and elementwise functions count nothing.
+// and elementwise functions count no FLOPs, but elements that they move through GPU memory.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +22,10 @@ struct LayerOperator {
   double backward_flops = 0;  // of its backward, without recomputation
   // Columns of what its matrices read, and of what all of them make, side by side; 0: no matrix.
   std::int64_t inputs = 0, outputs = 0;
+  // Elements of activations that kernels beside products and attention read and write, of all
+  // tokens: norms, GELU or SwiGLU, rotation, sums of biases (docs/cuda.md, What memory bounds). A
+  // residual is added inside the product before it.
+  double moved = 0, backward_moved = 0;
 
   bool is_attention() const { return outputs == 0 && flops > 0; }
 };

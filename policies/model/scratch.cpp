@@ -55,6 +55,7 @@ bool works_on_copies(const Problem& problem) {
 Problem one_sequence_in_fp32(const Problem& problem) {
   Problem one;
   one.model = problem.model;
+  one.machine.cluster = problem.machine.cluster;  // which the ranks are on
   one.workload = problem.workload;
   one.workload.micro_batch = one.workload.sequences_at_once = 1;
   one.workload.precision = Precision::fp32;

@@ -7,6 +7,24 @@
 
 namespace spillway {
 
+namespace {
+
+// Micro-batches of a group; 0: this rank has no more than one group. Throws InputError where a plan
+// does not keep what is summed on the GPU, in order.
+int micro_batches_in_group(const Workload& workload, const Plan& plan) {
+  if (workload.ranks > 1 || workload.gradient_groups == 1) return 0;
+  if (plan.order.snake || !plan.gradients.on_gpu) {
+    throw InputError(
+        "gradients in " + std::to_string(workload.gradient_groups) +
+            " groups are summed on the GPU, micro-batch after micro-batch; this policy sums them "
+            "otherwise",
+        "use policy resident, or leave " + Setting{"gradient_groups"} + " out");
+  }
+  return static_cast<int>(workload.micro_batches() / workload.gradient_groups);
+}
+
+}  // namespace
+
 Gradients::Gradients(Program& program, const Plan& plan, const Shards& shards,
                      const OrderOfWork& work, const Timetable& times, const StateSlots& slots,
                      Units& units)
@@ -18,6 +36,7 @@ Gradients::Gradients(Program& program, const Plan& plan, const Shards& shards,
       units_(units),
       stages_(program, slots, units),
       first_backward_(static_cast<int>(first_backward_layer(program.problem().model))),
+      in_group_(micro_batches_in_group(program.problem().workload, plan)),
       gradients_(units.size()) {
   if (shards.any()) program.share_gradients(shard_group(shards.state()));
 }
@@ -46,7 +65,24 @@ Slice Gradients::accumulator(VisitId v) {
   }
   if (!gradient.gpu.valid())
     gradient.gpu = buffer(Tier::gpu, visit.layer, in_sum(visit.layer), BufferKind::gradient);
-  return gradient.gpu;
+  return is_first_group(v) ? gradient.gpu
+                           : group_sum(v, visit.layer, gradient.group, BufferKind::gradient);
+}
+
+// -- in groups of micro-batches -------------------------------------------------------------------
+
+// Memory for the sum of visit v's group.
+Slice Gradients::group_sum(VisitId v, int unit, Slice& group, BufferKind kind) {
+  if (starts_group(v)) group = buffer(Tier::gpu, unit, in_sum(unit), kind);
+  return group;
+}
+
+// The group is complete once its last micro-batch was added.
+void Gradients::add_group(VisitId v, int unit, Slice& group, Slice sum) {
+  const int micro_batch = work_.visits[v].micro_batch;
+  if (!group.valid() || (micro_batch + 1) % in_group_ != 0) return;
+  program_.gradient_add(unit, micro_batch, group, sum);
+  group = {};
 }
 
 // Where the head is tied, the embedding's gradient begins with what the loss adds to it.
@@ -59,7 +95,10 @@ Slice Gradients::head_accumulator(VisitId v) {
   if (!sum.valid() && is_trained(head()))
     sum = buffer(Tier::gpu, head(), in_sum(head()),
                  is_tied() ? BufferKind::head_gradient : BufferKind::gradient);
-  return sum;
+  return is_first_group(v)
+             ? sum
+             : group_sum(v, head(), whole.head_group,
+                         is_tied() ? BufferKind::head_gradient : BufferKind::gradient);
 }
 
 Slice Gradients::embedding_accumulator(VisitId v) {
@@ -68,7 +107,8 @@ Slice Gradients::embedding_accumulator(VisitId v) {
   Gradient& whole = gradients_[unit_index(embedding())];
   if (visit.starts_sum)
     whole.gpu = buffer(Tier::gpu, embedding(), in_sum(embedding()), BufferKind::gradient);
-  return whole.gpu;
+  return is_first_group(v) ? whole.gpu
+                           : group_sum(v, embedding(), whole.group, BufferKind::gradient);
 }
 
 // -- over the ranks -------------------------------------------------------------------------------
@@ -124,6 +164,7 @@ void Gradients::reduce_each(const Visit& visit, Slice sum) {
 Slice Gradients::reduce(VisitId v) {
   const Visit& visit = work_.visits[v];
   Gradient& gradient = gradients_[unit_index(visit.layer)];
+  add_group(v, visit.layer, gradient.group, gradient.gpu);
   if (!shards_.any() || !is_trained(visit.layer)) return gradient.gpu;
   if (shards_.reduces_each(visit.layer)) {
     if (!gradient.gpu.valid())
@@ -140,6 +181,7 @@ Slice Gradients::reduce(VisitId v) {
 Slice Gradients::reduce_head(VisitId v) {
   Gradient& whole = gradients_[unit_index(head())];
   Slice& sum = is_tied() ? whole.head : whole.gpu;
+  add_group(v, head(), whole.head_group, sum);
   if (shards_.any() && work_.visits[v].completes_sum && is_trained(head()))
     sum = add_up(head(), sum, is_tied() ? BufferKind::head_gradient : BufferKind::gradient);
   return sum;
@@ -147,6 +189,7 @@ Slice Gradients::reduce_head(VisitId v) {
 
 Slice Gradients::reduce_embedding(VisitId v) {
   Gradient& whole = gradients_[unit_index(embedding())];
+  add_group(v, embedding(), whole.group, whole.gpu);
   if (shards_.any() && work_.visits[v].completes_sum)
     whole.gpu = add_up(embedding(), whole.gpu, BufferKind::gradient);
   return whole.gpu;

@@ -41,10 +41,16 @@ class Gradients {
   Slice embedding_accumulator(VisitId v);
   // Whether visit v begins the sum in its layer's accumulator.
   bool starts(VisitId v) const {
-    return work_.visits[v].starts_sum || shards_.reduces_each(work_.visits[v].layer);
+    return starts_group(v) || shards_.reduces_each(work_.visits[v].layer);
   }
-  // Called once visit v has added to them: what is due is added up over the ranks. Return what this
-  // rank then has of a complete gradient; of an incomplete one nothing that matters.
+  // The same of the accumulators of head and embedding.
+  bool starts_group(VisitId v) const {
+    const Visit& visit = work_.visits[v];
+    return visit.starts_sum || (in_group_ > 0 && visit.micro_batch % in_group_ == 0);
+  }
+  // Called once visit v has added to them: what is due is added up, over groups of micro-batches
+  // and over the ranks. Return what this rank then has of a complete gradient; of an incomplete one
+  // nothing that matters.
   Slice reduce(VisitId v);
   Slice reduce_head(VisitId v);
   Slice reduce_embedding(VisitId v);
@@ -91,6 +97,8 @@ class Gradients {
   struct Gradient {
     int step = -1;
     Slice gpu, head;  // accumulators on the GPU; invalid: in host memory, or not begun
+    // Of the group of micro-batches that is being summed, where it is not the first one.
+    Slice group, head_group;
     std::vector<HostGradient> host;
     ElementSet applied;
   };
@@ -124,6 +132,11 @@ class Gradients {
   std::uint64_t width() const { return program_.problem().gradient_bytes(); }
   Slice buffer(Tier tier, int unit, std::uint64_t count, BufferKind kind);
   void begin(int unit, int step);
+  bool is_first_group(VisitId v) const {
+    return in_group_ == 0 || work_.visits[v].micro_batch < in_group_;
+  }
+  Slice group_sum(VisitId v, int unit, Slice& group, BufferKind kind);
+  void add_group(VisitId v, int unit, Slice& group, Slice sum);
   Slice add_up(int unit, Slice sum, BufferKind kind);
   void reduce_each(const Visit& visit, Slice sum);
   void take_host_memory(int unit, std::uint64_t leaving);
@@ -147,6 +160,7 @@ class Gradients {
   Slice fresh_;  // of one micro-batch, where sums are kept in shards
   Program::Held held_;
   int first_backward_;
+  int in_group_;  // micro-batches that are summed by themselves; 0: all of this rank's
   std::vector<Gradient> gradients_;  // by unit
   std::vector<Leaving> leaving_;     // oldest first
   std::vector<Leaving> bucket_;      // gradients that leave together

@@ -148,7 +148,8 @@ class Emission {
     }
     at(visit.step, Phase::backward);
     const Slice sum = gradients_.head_accumulator(v);
-    program_.head(visit.micro_batch, parameters_.of(head()), output, sum, visit.starts_sum);
+    program_.head(visit.micro_batch, parameters_.of(head()), output, sum,
+                  gradients_.starts_group(v));
     const Slice reduced = gradients_.reduce_head(v);
     if (visit.completes_sum && head() != embedding() && sum.valid())
       program_.gradient_complete(head(), reduced);
@@ -168,7 +169,7 @@ class Emission {
     if (visit.completes_sum) program_.gradient_complete(l, reduced);
     if (l > 0 || trained_in(units_[unit_index(embedding())]) == 0) return;
     const Slice embedding_sum = gradients_.embedding_accumulator(v);
-    program_.embed_backward(m, activations_.gradient(v), embedding_sum, visit.starts_sum);
+    program_.embed_backward(m, activations_.gradient(v), embedding_sum, gradients_.starts_group(v));
     gradients_.reduce_embedding(v);
   }
   int embedding() const { return static_cast<int>(program_.problem().model.layers); }

@@ -319,6 +319,16 @@ TaskId Program::embed_backward(int micro_batch, Slice activation_gradient, Slice
                access(gradient, Role::gradient, sum), access(scratch, Role::scratch, Mode::write)});
 }
 
+TaskId Program::gradient_add(int unit, int micro_batch, Slice group, Slice sum) {
+  require_tier(group, Tier::gpu, "gradient_add group");
+  require_tier(sum, Tier::gpu, "gradient_add sum");
+  SPILLWAY_ASSERT(group.bytes == sum.bytes);
+  Task task = compute_task(TaskKind::gradient_add, unit, micro_batch);
+  task.bytes = 3 * sum.bytes;  // both are read, one is written
+  return emit(task, {access(group, Role::source, Mode::read),
+                     access(sum, Role::destination, Mode::read_write)});
+}
+
 TaskId Program::optimizer(int unit, std::uint64_t first_element, std::uint64_t elements,
                           Slice gradient, Slice head_gradient, Slice optimizer_state,
                           Slice parameters, int update) {

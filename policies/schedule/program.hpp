@@ -106,6 +106,10 @@ class Program {
   TaskId embed_backward(int micro_batch, Slice activation_gradient, Slice gradient,
                         bool first_micro_batch);
 
+  // The sum of the group that micro-batch `micro_batch` ends, of a unit's gradient or of what a
+  // tied head adds to it, is added to the sum of the groups before it.
+  TaskId gradient_add(int unit, int micro_batch, Slice group, Slice sum);
+
   // AdamW on elements [first_element, first_element + elements) of a unit: lane cpu.optimizer with
   // all slices in host memory, or gpu.compute with all in the gpu tier. `gradient` (and
   // `head_gradient`, for the embedding of a tied head) cover just these elements. `update` is the

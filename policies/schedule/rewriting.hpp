@@ -40,6 +40,9 @@ class Rewriting {
   // other program moves smaller pieces. Accesses keep their share of a buffer.
   void shrink(const std::vector<std::uint64_t>& bytes);
 
+  // Of a buffer, after shrink().
+  std::uint64_t bytes(BufferId id) const { return program_.buffers_[id].bytes; }
+
   // A task of the program, changed or not: with its step and phase.
   void emit(Task task, std::span<const Access> accesses);
   // As Program::barrier, in the step and phase of the task emitted last; the host thread works for

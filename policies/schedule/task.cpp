@@ -76,6 +76,8 @@ const char* to_string(TaskKind kind) {
       return "all_reduce";
     case TaskKind::norms_reduce:
       return "norms_reduce";
+    case TaskKind::gradient_add:
+      return "gradient_add";
   }
   SPILLWAY_ASSERT(false);
 }

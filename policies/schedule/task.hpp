@@ -94,12 +94,15 @@ enum class TaskKind : std::uint8_t {
   reduce_scatter,  // source: a whole -> destination: this rank's part of the sum over the group;
                    // added to what is there, unless first_micro_batch
   all_reduce,      // destination in place: the sum over the group
-  norms_reduce     // norms in place: sums over the group of what each rank has of a unit
+  norms_reduce,    // norms in place: sums over the group of what each rank has of a unit
+  gradient_add     // source: the sum of a group of micro-batches -> added to destination, the sum
+                   // of the groups before it
 };
-inline constexpr int task_kind_count = 16;
-inline constexpr int task_kind_count_of_one_rank = 12;  // which come first
-constexpr int task_kind_count_of(std::int64_t ranks) {
-  return ranks > 1 ? task_kind_count : task_kind_count_of_one_rank;
+inline constexpr int task_kind_count = 17;
+// Which come first, and are all there are of one rank that sums a gradient in one group.
+inline constexpr int task_kind_count_of_one_rank = 12;
+constexpr int task_kind_count_of(std::int64_t ranks, std::int64_t gradient_groups) {
+  return ranks > 1 || gradient_groups > 1 ? task_kind_count : task_kind_count_of_one_rank;
 }
 inline constexpr bool is_collective(TaskKind kind) {
   return kind == TaskKind::all_gather || kind == TaskKind::reduce_scatter ||

@@ -73,6 +73,31 @@ void require_countable(const Problem& problem) {
       "a smaller batch, shorter sequences, or a smaller model");
 }
 
+// Each rank sums a group of its own.
+void check_gradient_groups(const Problem& problem) {
+  const Workload& workload = problem.workload;
+  require_count("gradient groups", workload.gradient_groups);
+  if (workload.gradient_groups == 1) return;
+  if (workload.ranks > 1 && workload.gradient_groups != workload.ranks) {
+    throw InputError(fmt::format("{} ranks sum gradients in {} groups of micro-batches, one each, "
+                                 "not in {}",
+                                 workload.ranks, workload.ranks, workload.gradient_groups),
+                     "leave " + Setting{"gradient_groups"} + " out");
+  }
+  if (workload.ranks == 1 && workload.micro_batches() % workload.gradient_groups != 0) {
+    throw InputError(fmt::format("{} micro-batches are not {} groups of equal size",
+                                 workload.micro_batches(), workload.gradient_groups),
+                     "use " + nearest_parts("gradient_groups", workload.micro_batches(),
+                                            workload.gradient_groups));
+  }
+  if (problem.model.has_frozen()) {
+    throw InputError(
+        fmt::format("gradients in {} groups are those of a whole model: part of {} is frozen",
+                    workload.gradient_groups, problem.model.name),
+        "leave " + Setting{"gradient_groups"} + " out");
+  }
+}
+
 void check_gradient_width(const Workload& workload) {
   if (workload.gradient != GradientWidth::bits16) return;
   if (workload.precision == Precision::fp32) {
@@ -103,7 +128,8 @@ std::uint64_t Problem::gradient_bytes() const {
     case GradientWidth::automatic:
       break;
   }
-  return workload.precision == Precision::bf16 && workload.micro_batches() == 1 ? 2 : 4;
+  const bool sums_up = workload.micro_batches() > 1 || workload.gradient_groups > 1;
+  return workload.precision == Precision::bf16 && !sums_up ? 2 : 4;
 }
 
 double Problem::adam_share_of_fp32() const {
@@ -180,6 +206,7 @@ void Problem::validate() const {
                          Setting{"model.positions", std::to_string(workload.sequence)});
   }
   require_countable(*this);
+  check_gradient_groups(*this);
   check_gradient_width(workload);
   const GradientClip& clip = workload.clip;
   if (clip.scope != ClipScope::off && !(clip.limit > 0 && std::isfinite(clip.limit))) {

@@ -36,6 +36,11 @@ struct Workload {
   std::int64_t sequences_at_once = 1;
   // Ranks that train together, each on so many sequences of the batch; divides batch / micro_batch.
   std::int64_t ranks = 1;
+  // Groups of consecutive micro-batches of the batch whose gradients are summed by themselves; the
+  // sums are added up in order of the groups, and norms are taken by as many shards of a unit. It
+  // decides the last bits of a gradient alone. One rank in as many groups as there are ranks has
+  // the bits that those ranks have.
+  std::int64_t gradient_groups = 1;
 
   std::int64_t rank_batch() const { return batch / ranks; }
   // Of a rank.

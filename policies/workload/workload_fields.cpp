@@ -108,6 +108,16 @@ std::vector<WorkloadField> all_fields() {
              count_of("ranks", text, "as many as there are GPUs, e.g. " + Setting{"ranks", "4"});
        },
        false},
+      {"gradient_groups", "", "1",
+       "groups of micro-batches whose gradients are summed by themselves and then added up, for "
+       "the "
+       "bits of as many ranks",
+       [](const W& w) { return std::to_string(w.gradient_groups); },
+       [](W& w, Text text) {
+         w.gradient_groups = count_of("gradient_groups", text,
+                                      "as many as ranks, e.g. " + Setting{"gradient_groups", "2"});
+       },
+       false},
   };
 }
 

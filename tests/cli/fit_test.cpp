@@ -129,6 +129,11 @@ TEST_CASE("estimate says with what margin it fits, and by how much it does not")
   const Words command =
       Words{"estimate", "--machine", "testbed", "--policy", "zero-infinity"} + tiny_problem();
   CHECK_THAT(run(command).out, Catch::Contains("\nfits: ") && Catch::Contains(" memory is left ("));
+  // So do simulate, and tune of its plan.
+  const Words tune = Words{"tune", "--machine", "testbed"} + tiny_problem();
+  for (const Words& other : {Words{"simulate"} + Words(command.begin() + 1, command.end()), tune})
+    CHECK_THAT(run(other).out,
+               Catch::Contains("\nmemory: ") && Catch::Contains(" memory is left ("));
   const nlohmann::json fits = run(command + Words{"--json"}).json();
   CHECK(fits["shortfall"].is_null());
   const std::string tightest = fits["tightest"];

@@ -27,6 +27,7 @@ namespace {
 
 constexpr std::chrono::seconds longest_run{60};
 
+std::vector<std::string> started_by;
 std::optional<std::string> kept_measurements;
 std::optional<unsigned> io_uring_refusal;
 
@@ -108,8 +109,13 @@ KeptMeasurements::~KeptMeasurements() { kept_measurements.reset(); }
 RefusedIoUring::RefusedIoUring(unsigned error_number) { io_uring_refusal = error_number; }
 RefusedIoUring::~RefusedIoUring() { io_uring_refusal.reset(); }
 
+StartedBy::StartedBy(const std::vector<std::string>& words) { started_by = words; }
+
+StartedBy::~StartedBy() { started_by.clear(); }
+
 Program::Program(const std::vector<std::string>& arguments, Output output) {
-  std::vector<std::string> words = {SPILLWAY_PROGRAM};
+  std::vector<std::string> words = started_by;
+  words.emplace_back(SPILLWAY_PROGRAM);
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
@@ -127,7 +133,7 @@ Program::Program(const std::vector<std::string>& arguments, Output output) {
     redirect(STDERR_FILENO, err.c_str(), O_WRONLY | O_CREAT | O_TRUNC);
     set_output(output, out.c_str());
     if (io_uring_refusal && !refuse_io_uring(*io_uring_refusal)) ::_exit(126);
-    ::execv(argv.front(), argv.data());
+    ::execvp(argv.front(), argv.data());
     ::_exit(127);
   }
   ::setpgid(child_, child_);

@@ -69,6 +69,16 @@ class RefusedIoUring {
   RefusedIoUring& operator=(const RefusedIoUring&) = delete;
 };
 
+// While it lives, programs are started by another one, which is found as a shell would: mpirun,
+// with its options.
+class StartedBy {
+ public:
+  explicit StartedBy(const std::vector<std::string>& words);
+  ~StartedBy();
+  StartedBy(const StartedBy&) = delete;
+  StartedBy& operator=(const StartedBy&) = delete;
+};
+
 // What standard output of the program is.
 enum class Output { file, full_device, pipe_without_reader, closed };
 
@@ -94,6 +104,7 @@ class Program {
   std::string output() const;
   std::string errors() const;  // standard error so far
   void send(int signal) const;
+  pid_t process() const { return child_; }
   bool running();
   // Waits for its end; kills it after a minute.
   Outcome wait();

@@ -1,5 +1,7 @@
 // spillway sweep: the same bytes however a sweep is run, stopped, split or disturbed.
+#include <sched.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -44,6 +46,13 @@ std::size_t journal_lines(const fs::path& out) {
     lines += static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
   }
   return lines;
+}
+
+std::vector<fs::path> journals_of(const std::string& out) {
+  std::vector<fs::path> paths;
+  for (const auto& entry : fs::directory_iterator(fs::path(out) / "parts"))
+    paths.push_back(entry.path());
+  return paths;
 }
 
 nlohmann::json summary(const Words& command) {
@@ -125,6 +134,10 @@ TEST_CASE("The same bytes come from one job, from four, and from shards in one f
     for (auto& program : running) CHECK(program->wait().exit_code == 0);
   }
   CHECK(journal_lines(shards) == 18);
+  CHECK(results(shards) == expected);
+  // Nothing is left of files half written.
+  for (const auto& entry : fs::directory_iterator(shards))
+    CHECK_THAT(entry.path().filename().string(), !Catch::StartsWith("."));
   const nlohmann::json merged = summary(sweep(file, shards));
   CHECK(merged["run"] == 0);
   CHECK(merged["missing"] == 0);
@@ -185,12 +198,43 @@ TEST_CASE("Killed in the middle, time and again, a sweep ends with the bytes of 
   CHECK(results(out) == results(folder / "undisturbed"));
 }
 
+TEST_CASE("Two hosts at the same points at once write a journal each, and lose nothing") {
+  const TemporaryFolder folder;
+  const std::string file = folder.write("s.toml", longer), out = folder / "both";
+  REQUIRE(run(sweep(file, folder / "undisturbed")).exit_code == 0);
+  const Words shard = sweep(file, out) + Words{"--shard", "1/1", "--jobs", "1"};
+  Program here(shard);
+  while (here.running() && journal_lines(out) < 2) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  here.send(SIGSTOP);  // its lock is held until the other has ended
+  bool is_other = false;
+  Outcome there;
+  std::thread([&] {
+    is_other = ::unshare(CLONE_NEWUTS) == 0 && ::sethostname("other", 5) == 0;
+    if (is_other) there = run(shard);
+  }).join();
+  // All points have a result by then: a third has nothing to write, and needs no journal.
+  const Outcome third = run(shard);
+  here.send(SIGCONT);
+  CHECK(here.wait().exit_code == 0);
+  if (!is_other) {
+    WARN("this user cannot start a program under another host name");
+    return;
+  }
+  CHECK(there.exit_code == 0);
+  CHECK(third.exit_code == 0);
+  CHECK(journals_of(out).size() == 2);
+  CHECK(results(out) == results(folder / "undisturbed"));
+  CHECK(summary(sweep(file, out))["run"] == 0);
+}
+
 TEST_CASE("A torn last line is found, dropped and its point run again") {
   const TemporaryFolder folder;
   const std::string file = folder.write("s.toml", small), out = folder / "out";
   REQUIRE(run(sweep(file, out)).exit_code == 0);
   const std::string expected = results(out);
-  const fs::path journal = fs::path(out) / "parts" / "all.journal";
+  const fs::path journal = journals_of(out).at(0);
   fs::resize_file(journal, fs::file_size(journal) - 7);
   fs::remove(fs::path(out) / "results.csv");
   const Outcome outcome = run(sweep(file, out));

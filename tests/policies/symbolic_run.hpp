@@ -59,7 +59,10 @@ class SymbolicRun {
         problem_(schedule.problem()),
         layers_(static_cast<int>(problem_.model.layers)),
         head_(static_cast<int>(head_unit(problem_.model))),
-        micro_batches_(static_cast<int>(problem_.workload.micro_batches())) {}
+        micro_batches_(static_cast<int>(problem_.workload.micro_batches())),
+        in_group_(problem_.workload.ranks > 1
+                      ? micro_batches_
+                      : micro_batches_ / static_cast<int>(problem_.workload.gradient_groups)) {}
 
   void run() {
     begin();
@@ -246,6 +249,8 @@ class SymbolicRun {
         return copy(Tier::ssd, Tier::host, Lane::ssd_read, task);
       case TaskKind::write:
         return copy(Tier::host, Tier::ssd, Lane::ssd_write, task);
+      case TaskKind::gradient_add:
+        return gradient_add(task);
       case TaskKind::all_gather:
       case TaskKind::reduce_scatter:
       case TaskKind::all_reduce:
@@ -299,7 +304,7 @@ class SymbolicRun {
     const Access& access =
         operand(role, trained(task.layer) * problem_.gradient_bytes(), Tier::gpu);
     if (joint_) return accumulates_among_ranks(access, held, task);
-    std::uint64_t& summed = summed_[{task.step, held, task.layer}];
+    std::uint64_t& summed = summed_[{task.step, held, task.layer, group_of(task)}];
     const std::uint64_t bit = std::uint64_t{1} << task.micro_batch;
     require((summed & bit) == 0, "adds a micro-batch twice");
     require(task.first_micro_batch == (summed == 0), "starts the sum anew, or does not start it");
@@ -326,6 +331,29 @@ class SymbolicRun {
       sum.first = joint_->names.id_of(joint_->names.name(before.first) + "+" + mine);
     }
     writes(access, sum, 0);
+  }
+  // The group of micro-batches that a task's is summed in, and all that are in it.
+  int group_of(const Task& task) const { return task.micro_batch / in_group_; }
+  std::uint64_t members(int group) const {
+    return ((std::uint64_t{1} << in_group_) - 1) << (group * in_group_);
+  }
+  // The sum of the first groups is in the memory of the first one.
+  void gradient_add(const Task& task) {
+    require(problem_.workload.gradient_groups > 1, "groups that nobody asked for");
+    require(task.lane == Lane::gpu_compute, "compute on another lane");
+    const int group = group_of(task);
+    require(group > 0, "the first group is added to nothing");
+    const Access* const sum = find(Role::destination);
+    require(sum != nullptr, "an operand is missing");
+    const bool of_head = schedule_.buffers()[sum->buffer].kind == BufferKind::head_gradient;
+    const Held held = of_head ? Held::head_gradient : Held::gradient;
+    const std::uint64_t bytes = trained(task.layer) * problem_.gradient_bytes();
+    reads(operand(Role::source, bytes, Tier::gpu),
+          gradient(held, task.layer, task.step, members(group)), 0);
+    const std::uint64_t before = (std::uint64_t{1} << (group * in_group_)) - 1;
+    const Access& into = operand(Role::destination, bytes, Tier::gpu);
+    reads(into, gradient(held, task.layer, task.step, before), 0);
+    writes(into, gradient(held, task.layer, task.step, before | members(group)), 0);
   }
   void embed_forward(const Task& task) {
     on_gpu(task, layers_);
@@ -520,12 +548,12 @@ class SymbolicRun {
   bool forward_again_;
   Joint* joint_;  // null: one rank
   const Problem& problem_;
-  int layers_, head_, micro_batches_;
+  int layers_, head_, micro_batches_, in_group_;
   int step_ = 0;
   TaskId task_ = 0, next_ = 0;
   std::array<ShadowMemory, tier_count> memory_;
-  std::map<std::tuple<int, TaskKind, int, int>, int> count_;    // step, kind, layer, micro-batch
-  std::map<std::tuple<int, Held, int>, std::uint64_t> summed_;  // step, which, unit
+  std::map<std::tuple<int, TaskKind, int, int>, int> count_;  // step, kind, layer, micro-batch
+  std::map<std::tuple<int, Held, int, int>, std::uint64_t> summed_;  // step, which, unit, group
   std::map<std::tuple<int, Held, int>, std::vector<int>> order_;
 };
 

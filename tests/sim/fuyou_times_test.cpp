@@ -106,11 +106,13 @@ TEST_CASE(
     const Problem problem = paper_problem(curve.batch, {"ssd.count=6"});
     std::vector<double> seconds;
     constexpr int points = 9;
-    // As the figure, from blocks' inputs alone and whole blocks recomputed.
-    seconds.push_back(seconds_of(problem, "fuyou:swap=none"));
+    // As the figure, from blocks' inputs alone and whole blocks recomputed; parameters are fetched
+    // on demand in backward, as the authors' program does: what is not recomputed leaves the GPU
+    // time to wait for them.
+    seconds.push_back(seconds_of(problem, "fuyou:swap=none,backward_ahead=0"));
     for (int i = 1; i < points; ++i)
-      seconds.push_back(
-          seconds_of(problem, fmt::format("fuyou:swap={:g}", i / double{points - 1})));
+      seconds.push_back(seconds_of(
+          problem, fmt::format("fuyou:swap={:g},backward_ahead=0", i / double{points - 1})));
     std::size_t least = 0;
     for (std::size_t i = 0; i < seconds.size(); ++i) {
       INFO("batch " << curve.batch << ", point " << i << ": " << seconds[i] << " s");
@@ -124,11 +126,11 @@ TEST_CASE(
       CHECK(seconds.front() <= seconds[least] * 1.01);
     } else {
       CHECK(least > 0);
-      CHECK(seconds.front() > seconds[least] * 1.01);  // published: 12 %
+      CHECK(seconds.front() > seconds[least] * 1.03);  // published: 12 %
     }
     CHECK(seconds.back() / seconds[least] - 1 == Approx(curve.loss_from_everything).margin(0.06));
     // What the cost model chooses is as good as the best of the points.
-    CHECK(seconds_of(problem, "fuyou:swap=auto") <= seconds[least] * 1.01);
+    CHECK(seconds_of(problem, "fuyou:swap=auto,backward_ahead=0") <= seconds[least] * 1.01);
   }
 }
 

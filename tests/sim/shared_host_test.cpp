@@ -90,12 +90,34 @@ TEST_CASE("Half of the drives' rates doubles a step that they bound, and no othe
 TEST_CASE("Half of the cores slows a program that computes on them, not an update that few do") {
   // One core of two for compute, for updates that it hides with two, and for the drives' threads.
   CHECK(slower({"testbed", "gpt-small", "greedysnake", 4}, {"host.cores=1"}) > 1.04);
-  // DRAM of 70 GB/s is full with four cores of 20 GB/s: eight of sixteen do as well, two do not.
-  const auto with = [](const char* cores) {
-    return step_seconds(states_in_host, {"host.core_bandwidth=20GB/s", cores});
+  // As shipped: DRAM of 70 GB/s is full with two and a half cores of 28 GB/s, of which eight have
+  // as many as sixteen; of four, half do not.
+  const Case updates_on_ssd = {"rtx4090-2ssd", "gpt-6b", "greedysnake", 4};
+  for (const Case& one : {states_in_host, updates_on_ssd}) {
+    INFO(one.policy);
+    CHECK(slower(one, {"host.cores=8"}) == Approx(1).margin(unchanged));
+    CHECK(step_seconds(one, {"host.cores=2"}) > 1.1 * step_seconds(one, {"host.cores=4"}));
+    CHECK(step_seconds(one, {"host.cores=1"}) > 1.5 * step_seconds(one, {"host.cores=2"}));
+  }
+  // Two lanes of the drives and the thread that starts kernels keep a core busy each: an update
+  // beside them has what they leave.
+  const auto with_three = [&](const char* lanes) {
+    return step_seconds(updates_on_ssd, {"host.cores=3", lanes});
   };
-  CHECK(with("host.cores=8") == Approx(with("host.cores=16")).epsilon(1e-6));
-  CHECK(with("host.cores=2") > 1.2 * with("host.cores=16"));
+  CHECK(with_three("ssd.cores=1") > 1.01 * with_three("ssd.cores=0.001"));
+  // The server of Ratel has 52 cores, of which AdamW keeps 24 busy.
+  const Case on_server = {"rtx4090-12ssd", "gpt-6b", "zero-offload", 8};
+  CHECK(slower(on_server, {"host.cores=26"}) == Approx(1).margin(unchanged));
+  CHECK(slower(on_server, {"host.cores=12"}) > 1.1);
+}
+
+TEST_CASE("Shipped machines say how many cores launches and the drives' lanes keep busy") {
+  for (const Machine& machine : builtin_machines()) {
+    if (machine.gpu.is_cpu) continue;
+    INFO(machine.name);
+    CHECK(machine.host.core_bandwidth > 0);
+    for (const char* key : {"gpu.cores", "ssd.cores"}) CHECK(machine.sources.count(key) == 1);
+  }
 }
 
 TEST_CASE("Copies over PCIe and drives share a root complex that carries less than all of them") {

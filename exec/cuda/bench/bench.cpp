@@ -71,6 +71,9 @@ class CudaBench : public GpuBench {
   GpuTiming matmul_peak() override { return time_matmul_peak(runner_); }
   std::vector<GpuTiming> memory_bound() override { return time_memory_bound(runner_); }
   std::vector<GpuTiming> matmuls() override { return time_matmuls(runner_); }
+  GpuTiming layer_products(const LayerProductShape& shape) override {
+    return time_layer_products(runner_, shape);
+  }
   std::vector<GpuTiming> gelu_backward(const GeluShape& shape) override {
     return time_gelu_backward(runner_, shape);
   }

@@ -83,6 +83,7 @@ class BenchRunner {
 std::vector<GpuTiming> time_memory_bound(BenchRunner& runner);
 std::vector<GpuTiming> time_matmuls(BenchRunner& runner);
 GpuTiming time_matmul_peak(BenchRunner& runner);
+GpuTiming time_layer_products(BenchRunner& runner, const LayerProductShape& shape);
 std::vector<GpuTiming> time_gelu_backward(BenchRunner& runner, const GeluShape& shape);
 // With the kernels of `choice`; where those are Hopper's, in turn with the others as reference.
 std::vector<GpuTiming> time_attention(BenchRunner& runner);

@@ -7,8 +7,10 @@
 #include <cublasLt.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <limits>
+#include <memory>
 
 #include "base/errors.hpp"
 #include "exec/cuda/bench/bench.hpp"
@@ -256,6 +258,32 @@ GpuTiming time_matmul_peak(BenchRunner& runner) {
   timing.flops = 2 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n);
   runner.time(timing, [&](std::int64_t, cudaStream_t stream) {
     product.run(0, a.data(), b.data(), d.data(), stream);
+  });
+  return timing;
+}
+
+GpuTiming time_layer_products(BenchRunner& runner, const LayerProductShape& shape) {
+  const std::int64_t rows = shape.rows, c = shape.hidden, wide = std::max(3 * c, shape.ffn);
+  const auto size = [](std::int64_t one, std::int64_t other) {
+    return static_cast<std::size_t>(one * other);
+  };
+  const BenchArray<bf16> x(size(rows, wide), 1.0f), w(size(wide, c), 0.02f),
+      y(size(rows, wide), 1.0f);
+  // y (rows, out) of x (rows, in) and w (out, in).
+  const auto product = [rows](std::int64_t in, std::int64_t out) {
+    constexpr cudaDataType_t type = CUDA_R_16BF;
+    return std::make_unique<BareProduct>(CUBLAS_OP_T, Matrix{type, in, out}, CUBLAS_OP_N,
+                                         Matrix{type, in, rows}, Matrix{type, out, rows});
+  };
+  const std::array<std::unique_ptr<BareProduct>, 4> products = {
+      product(c, 3 * c), product(c, c), product(c, shape.ffn), product(shape.ffn, c)};
+  GpuTiming timing;
+  timing.name = fmt::format("matmul/layer-c{}-r{}", c, rows);
+  timing.what = fmt::format("bare cuBLASLt, products of a layer, {} rows, {} and {} columns, bf16",
+                            rows, c, shape.ffn);
+  timing.flops = shape.flops();
+  runner.time(timing, [&](std::int64_t, cudaStream_t stream) {
+    for (const auto& one : products) one->run(0, w.data(), x.data(), y.data(), stream);
   });
   return timing;
 }

@@ -236,9 +236,13 @@ TEST_CASE("A sweep appends to its own journal only", "[store]") {
       "[fixed]\nmodel = \"gpt-tiny\"\nmachine = \"testbed\"\nsequence = 16\nbatch = 2\n"
       "policy = \"resident\"\n[[axis]]\n\"ssd.count\" = [1, 2]\n");
   const std::string thesis = folder.write("thesis.txt", precious);
-  const std::string journal = folder / "out/parts/all.journal";
-  fs::create_directories(folder / "out/parts");
   const Words sweep = {"sweep", file, "--out", folder / "out"};
+  // The journal's name holds that of this host.
+  REQUIRE(run(sweep).exit_code == 0);
+  const std::string name =
+      "out/parts/" + fs::directory_iterator(folder / "out/parts")->path().filename().string();
+  const std::string journal = folder / name;
+  fs::remove(journal);
   const auto refused = [&](const std::string& message) {
     const Outcome outcome = run(sweep);
     INFO(outcome.err);
@@ -254,7 +258,7 @@ TEST_CASE("A sweep appends to its own journal only", "[store]") {
   REQUIRE(::mkfifo(journal.c_str(), 0600) == 0);
   refused("is a FIFO");
   for (const std::string& text : {precious, precious + "\nand more\n"}) {
-    folder.write("out/parts/all.journal", text);
+    folder.write(name, text);
     const Outcome outcome = run(sweep);
     check_complaint(outcome, 2, "is not a journal of Spillway", "another --out");
     CHECK(read_file(journal) == text);

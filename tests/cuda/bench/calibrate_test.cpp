@@ -23,7 +23,7 @@ CalibrationOptions small_calibration() {
   options.precision = Precision::bf16;
   options.most_seconds_per_figure = 0;
   options.gpu = test::gpu_under_test();
-  options.gpu_sizes = {0, 64 << 10, 1 << 20, 256 << 10};
+  options.gpu_sizes = {0, 64 << 10, 1 << 20, 256 << 10, GpuBenchSize::tiny};
   return options;
 }
 
@@ -65,6 +65,16 @@ TEST_CASE(
   CHECK(machine.host.wake_ns > 0);
   CHECK(machine.host.sync_ns == 2 * machine.host.wake_ns);
   CHECK(machine.gpu.launch_ns >= 0);
+  // What models and batches take that were not measured.
+  CHECK(machine.gpu.multiprocessors == options.gpu->info.multiprocessors);
+  CHECK(machine.gpu.attention_flops > 0);
+  CHECK(machine.gpu.product_gain >= 1);
+  REQUIRE(machine.gpu.by_shape.size() == 2);
+  for (const Machine::Gpu::ShapeRate& row : machine.gpu.by_shape) {
+    CHECK((row.tokens == 8 || row.tokens == 16));
+    CHECK(row.hidden == 32);
+    CHECK(row.share > 0);
+  }
   // 24 bytes of fp32 state, a 32-bit gradient read, a 16-bit parameter written.
   CHECK(machine.host.adam_bytes_per_param == 30);
   for (const KernelTime& time : machine.kernels) {
@@ -124,6 +134,9 @@ class BenchWithGelu : public GpuBench {
   std::vector<GpuTiming> memory_bound() override { return real_->memory_bound(); }
   std::vector<GpuTiming> matmuls() override { return real_->matmuls(); }
   std::vector<GpuTiming> attention() override { return real_->attention(); }
+  GpuTiming layer_products(const LayerProductShape& shape) override {
+    return real_->layer_products(shape);
+  }
   std::vector<GpuTiming> gelu_backward(const GeluShape& shape) override {
     CHECK(shape.rows == 16);  // two sequences of 8 at once
     CHECK(shape.ffn == 128);

@@ -84,5 +84,27 @@ TEST_CASE("A run that is over before the cache is full is told from one that is 
   CHECK(wear(2).ends_in_cache());
 }
 
+TEST_CASE("A run is as fast as its cache until that is full") {
+  const Schedule schedule = writing(cached(0));
+  const SimulationResult result = simulate(schedule);
+  const double in_cache = simulate(schedule, writing_at(cached(0), 13.8e9)).step_seconds;
+  REQUIRE(result.step_seconds > 1.05 * in_cache);
+  const auto wear = [&](std::int64_t steps) {
+    return wear_of(schedule, &result, {{DurabilityMode::off, 0}, steps});
+  };
+  CHECK(*wear(2).step_seconds_in_cache == in_cache);
+  CHECK(*wear(2).run_seconds() == Approx(2 * in_cache));
+  const Wear many = wear(1000);
+  const double fast = (452e9 - many.start_bytes) / many.bytes_per_step();
+  CHECK(many.steps_in_cache() == Approx(fast));
+  CHECK(*many.run_seconds() == Approx(fast * in_cache + (1000 - fast) * result.step_seconds));
+  // Nobody knows how long a training without a number of steps is.
+  CHECK_FALSE(wear_of(schedule, &result, {{DurabilityMode::off, 0}, {}}).step_seconds_in_cache);
+  // A cache that never fills has no other pace.
+  const Schedule slow = writing(cached(20e9));
+  const SimulationResult held = simulate(slow);
+  CHECK_FALSE(wear_of(slow, &held, {{DurabilityMode::off, 0}, 10}).step_seconds_in_cache);
+}
+
 }  // namespace
 }  // namespace spillway

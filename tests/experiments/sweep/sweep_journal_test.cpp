@@ -1,11 +1,18 @@
 // Journals: nothing that was written is lost, nothing torn is believed.
 #include "experiments/sweep/sweep_journal.hpp"
 
+#include <sched.h>
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
-
+#include <cerrno>
 #include <fstream>
+#include <set>
+#include <thread>
 
+#include "experiments/sweep/journal_owner.hpp"
 #include "tests/policies/input_error.hpp"
+#include "tests/refused_calls.hpp"
 #include "tests/temporary_folder.hpp"
 
 namespace spillway {
@@ -101,6 +108,71 @@ TEST_CASE("two writers of one journal are refused") {
   const SweepJournal first(folder.path(), "all");
   check_error([&] { SweepJournal(folder.path(), "all"); },
               journal_in(folder).string() + ": another process is writing here", "shard = 1/2");
+}
+
+TEST_CASE("on a file system without locks every writer has a journal of its own") {
+  for (const int error_number : {ENOSYS, EOPNOTSUPP, ENOLCK}) {
+    const test::TemporaryFolder folder;
+    bool refused = false;
+    std::thread([&] {
+      refused = test::refuse_call(SYS_flock, static_cast<unsigned>(error_number));
+      if (!refused) return;
+      SweepJournal first(folder.path(), "all"), second(folder.path(), "all");
+      first.append(one, R"({"a":1})");
+      second.append(two, R"({"a":2})");
+      first.append(three, R"({"a":3})");
+    }).join();
+    if (!refused) {
+      WARN("this kernel takes no seccomp filter");
+      return;
+    }
+    std::size_t damaged = 99;
+    CHECK(read_journals(folder.path(), &damaged) ==
+          SweepResults{{one, R"({"a":1})"}, {two, R"({"a":2})"}, {three, R"({"a":3})"}});
+    CHECK(damaged == 0);
+  }
+}
+
+TEST_CASE("a journal at a path of its own is refused where there are no locks") {
+  const test::TemporaryFolder folder;
+  bool refused = false;
+  std::string message;
+  std::thread([&] {
+    refused = test::refuse_call(SYS_flock, ENOSYS);
+    try {
+      SweepJournal(folder / "prices.journal");
+    } catch (const MachineError& error) {
+      message = error.what();
+    }
+  }).join();
+  if (refused) CHECK_THAT(message, Catch::Contains("prices.journal: cannot lock"));
+}
+
+TEST_CASE("a journal's owner is this host and this start of its kernel") {
+  const std::string here = this_kernel();
+  CHECK(here == this_kernel());
+  CHECK(here.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-") ==
+        std::string::npos);
+  std::set<std::string> words;
+  for (int i = 0; i < 100; ++i) words.insert(random_word());
+  CHECK(words.size() == 100);
+  const auto called = [](const std::string& name) {
+    std::string kernel;
+    std::thread([&] {
+      if (::unshare(CLONE_NEWUTS) == 0 && ::sethostname(name.data(), name.size()) == 0)
+        kernel = this_kernel();
+    }).join();
+    return kernel;
+  };
+  const std::string other = called("node-7.cluster.example");
+  if (other.empty()) {
+    WARN("this user cannot give a thread another host name");
+    return;
+  }
+  CHECK_THAT(other, Catch::StartsWith("node-7-"));
+  // A path is not left by it.
+  CHECK_THAT(called("../../a b"), !Catch::Contains("/") && !Catch::Contains(" "));
+  CHECK(this_kernel() == here);
 }
 
 }  // namespace

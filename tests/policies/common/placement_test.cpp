@@ -5,6 +5,7 @@
 #include <map>
 
 #include "policies/movement/step.hpp"
+#include "policies/schedule/fit_margin.hpp"
 #include "tests/policies/schedules.hpp"
 
 using namespace spillway;
@@ -150,4 +151,23 @@ TEST_CASE("Fractions of a run, on the element grid") {
   CHECK(on_grid(7 * 2048, 0.07) == 0);
   CHECK(on_grid(7 * 2048, 0.08) == 2048);
   CHECK(on_grid(std::uint64_t{2048} << 30, 0.25) == std::uint64_t{512} << 30);
+}
+
+TEST_CASE("Of placements that all do not fit, the one that lacks the least share is told of") {
+  // A GPU too small for all parameters, and host memory too small for states and parameters: with
+  // parameters on the GPU most of it is lacking, with them in host memory a little there.
+  Problem problem = tiny_problem(8, 1);
+  const auto use = [&](const std::string& policy) { return tier_uses(build_schedule(problem, policy, 2)); };
+  problem.machine.gpu.memory = problem.machine.host.memory = 1'000'000'000'000;
+  const TierUses on_gpu = use("zero-offload:parameters=gpu"),
+                 in_host = use("zero-offload:parameters=host,max_reuse_distance=0");
+  REQUIRE(on_gpu[0].peak_bytes > in_host[0].peak_bytes);
+  REQUIRE(in_host[1].peak_bytes > on_gpu[1].peak_bytes);
+  problem.machine.gpu.memory = in_host[0].peak_bytes;
+  problem.machine.host.memory = in_host[1].peak_bytes - 4096;
+  REQUIRE(on_gpu[1].peak_bytes <= problem.machine.host.memory);
+  const FitMargin margin = fit_margin(use("zero-offload"));
+  CHECK_FALSE(margin.fits());
+  CHECK(margin.tier == Tier::host);
+  CHECK(margin.bytes == -4096);
 }

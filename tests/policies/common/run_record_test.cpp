@@ -106,8 +106,8 @@ TEST_CASE("A trace says by a hash whether a framework's file is still what it wa
 TEST_CASE("A trace names lanes, kinds, phases and tiers by their number, and has no spans yet") {
   const Trace trace = recorded();
   CHECK(trace.spans.empty());
-  REQUIRE(trace.lanes.size() == lane_count);
-  REQUIRE(trace.kinds.size() == task_kind_count);
+  REQUIRE(trace.lanes.size() == lane_count_of_one_rank);
+  REQUIRE(trace.kinds.size() == task_kind_count_of_one_rank);
   REQUIRE(trace.phases.size() == phase_count);
   REQUIRE(trace.tiers.size() == tier_count);
   CHECK(trace.lanes[static_cast<std::size_t>(Lane::ssd_write)] == "ssd.write");

@@ -109,3 +109,23 @@ TEST_CASE("A mix reaches what was measured, and never more than the best of the 
     }
   }
 }
+
+TEST_CASE("Gains of mixes are those of the machine's queue depth") {
+  // At half and half 1.2 with 4 requests in flight, 1.6 with 32: 1.4 half of the way.
+  Machine::Ssd ssd;
+  ssd.law = SsdLaw::mixed;
+  ssd.read = ssd.write = 1e9;
+  ssd.by_read_share = {{0.5, 1.9}};
+  const auto seconds = [&](std::int64_t depth) {
+    ssd.queue_depth = depth;
+    return drive_rates(ssd, {ssd.read, ssd.write, 0}).seconds(1e9, 1e9);
+  };
+  // Without rows by depth the ones there are hold at every depth.
+  CHECK(seconds(4) == Approx(2 / 1.9));
+  ssd.read_share_by_depth = {{4, {{0.5, 1.2}}}, {32, {{0.5, 1.6}}}};
+  CHECK(seconds(1) == Approx(2 / 1.2));
+  CHECK(seconds(4) == Approx(2 / 1.2));
+  CHECK(seconds(18) == Approx(2 / 1.4));
+  CHECK(seconds(32) == Approx(2 / 1.6));
+  CHECK(seconds(999) == Approx(2 / 1.6));
+}

@@ -1,7 +1,11 @@
 // What a framework adds to a schedule: memory, bytes, passes, waits; and what is wrong with its
 // text.
-#include <catch2/catch.hpp>
+#include <unistd.h>
 
+#include <catch2/catch.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
 #include <set>
 
 #include "policies/common/policy.hpp"
@@ -72,12 +76,15 @@ TEST_CASE("A framework takes memory that no task touches") {
       const auto live = [&](const char* framework) {
         return laid_over(problem, policy, framework).use(Tier::gpu).live_peak_bytes;
       };
-      CHECK(live("deepspeed-0.9") - live("deepspeed-0.9:memory.whole_micro_batch=false") == beyond);
+      CHECK(live("deepspeed-0.9:memory.caching_allocator=false") -
+                live("deepspeed-0.9:memory.caching_allocator=false,"
+                     "memory.whole_micro_batch=false") ==
+            beyond);
     }
-    CHECK(
-        peak(problem, policy, "deepspeed-0.9", Tier::host) -
-            peak(problem, policy, "deepspeed-0.9:memory.host_bytes_per_parameter=0", Tier::host) ==
-        page(3 * N));
+    // fp16 is looked through for overflow, bf16 is not.
+    CHECK(peak(problem, policy, "deepspeed-0.9", Tier::host) -
+              peak(problem, policy, "deepspeed-0.9:compute.fp16=false", Tier::host) ==
+          page(3 * N));
   }
 }
 
@@ -160,8 +167,10 @@ TEST_CASE(
     REQUIRE(parameters > 0);
     return seconds / parameters;
   };
-  const double passes = static_cast<double>(load_framework("deepspeed-0.9").cpu_pass_bytes) *
-                        load_framework("deepspeed-0.9").cpu_pass_time;
+  const Framework deepspeed = load_framework("deepspeed-0.9");
+  const double passes =
+      static_cast<double>(deepspeed.cpu_pass_bytes + deepspeed.cpu_overflow_pass_bytes) *
+      deepspeed.cpu_pass_time;
   REQUIRE(passes > 0);
   for (const char* policy : {"zero-infinity", "zero-offload", "deep-optimizer-states:stride=2",
                              "fuyou", "greedysnake"}) {
@@ -171,12 +180,80 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("Passes beside AdamW move their bytes, and take their time of the cores, not of DRAM") {
+  const auto update = [](const std::string& framework, double dram) {
+    Problem problem = tiny_problem(3, 1);
+    problem.machine.host.adam_params_per_second = 1e9;
+    problem.machine.host.adam_bytes_per_param = 28;
+    problem.machine.host.bandwidth = dram;
+    problem.machine.host.wake_ns = 0;
+    const Schedule schedule = laid_over(problem, "zero-offload", framework);
+    const Costs costs(schedule.problem());
+    for (const Task& task : schedule.tasks()) {
+      if (task.kind == TaskKind::optimizer)
+        return costs.seconds(task) / static_cast<double>(task.params);
+    }
+    FAIL("no update");
+    return 0.0;
+  };
+  const std::string passes = "spillway:cpu.pass_bytes=24,cpu.pass_time=";
+  // 28 bytes and 24 that take 2.2 times as long, at 28 GB/s.
+  CHECK(update(passes + "2.2", 1e12) == Approx((28 + 2.2 * 24) / 28 * 1e-9));
+  // DRAM of 10 GB/s moves 52 bytes, however long the cores touch pages.
+  CHECK(update("spillway", 1e10) == Approx(28e-10));
+  for (const char* time : {"1", "1.5", "2.2"}) CHECK(update(passes + time, 1e10) == Approx(52e-10));
+  // Twice the DRAM: the cores are the limit, and not half of the time.
+  CHECK(update(passes + "2.2", 2e10) == Approx((28 + 2.2 * 24) / 28 * 1e-9));
+}
+
+TEST_CASE("Pinned buffers of another program are what its files say, whatever is trained") {
+  Problem problem = tiny_problem(3, 1);
+  problem.model = load_model("gpt2-124m", {"layers=12"});
+  problem.workload.sequence = 256;
+  const auto host = [&](const std::string& more) {
+    return peak(problem, "fuyou", "spillway:memory.pinned_rounding=true" + more, Tier::host);
+  };
+  const std::uint64_t plain = host("");
+  constexpr std::uint64_t gib = std::uint64_t{1} << 30;
+  // 9.6 GB are one allocation of 16 GiB. Parameters of the schedule are in theirs.
+  CHECK(host(",memory.activation_buffer=9.6GB") - plain == 16 * gib);
+  const std::uint64_t parameters = host(",memory.parameter_buffer=3GB");
+  CHECK(parameters < plain + 4 * gib);
+  CHECK(parameters > plain + 4 * gib - 200'000'000);
+  // Groups of at least 10 million elements: two layers of 7.1 million, in whole tensors; the
+  // largest has 4 C^2 elements more than that at most. 16 million of 4 bytes are 64 MiB.
+  const std::uint64_t optimizer =
+      host(",memory.optimizer_buffers=100,memory.optimizer_group=10000000");
+  CHECK(optimizer > plain + 90 * 64 * (gib / 1024));
+  CHECK(optimizer <= plain + 100 * 64 * (gib / 1024));
+  // A checkpoint has 256 x 768 elements of 2 bytes, 384 KiB: half a MiB is taken, for each half.
+  const std::uint64_t checkpoints =
+      host(",memory.pinned_checkpoints=true,memory.checkpoints_per_layer=2");
+  CHECK(checkpoints - plain == 12 * (2 * 512 - 384) * 1024);
+}
+
 TEST_CASE("Copies both ways are on one lane where the framework has one") {
   const Schedule schedule =
       laid_over(tiny_problem(3, 2), "zero-offload", "spillway:copies.one_lane=true");
   for (const Task& task : schedule.tasks()) {
     if (task.kind == TaskKind::d2h) CHECK(task.lane == Lane::pcie_h2d);
   }
+}
+
+TEST_CASE("A framework is read once for each text, and again where its file has changed") {
+  CHECK(load_framework("ratel:host.sync=1us").sync_ns == 1000);
+  CHECK(load_framework("ratel:host.sync=2us").sync_ns == 2000);
+  CHECK(load_framework("ratel").sync_ns == load_framework("ratel").sync_ns);
+  char name[] = "/tmp/framework-XXXXXX.toml";
+  const int file = mkstemps(name, 5);
+  REQUIRE(file >= 0);
+  close(file);
+  for (const char* bytes : {"1GB", "2GB"}) {
+    std::ofstream(name) << "name = \"x\"\ndescription = \"y\"\n[memory]\nhost = \"" << bytes
+                        << "\"\n";
+    CHECK(load_framework(name).host_bytes == (bytes[0] == '1' ? 1'000'000'000 : 2'000'000'000));
+  }
+  std::remove(name);
 }
 
 TEST_CASE("What is wrong with a framework is said with what would be right") {
@@ -192,6 +269,32 @@ TEST_CASE("What is wrong with a framework is said with what would be right") {
   CHECK_THROWS_WITH(load_framework("spillway:host.sync=2000s"),
                     Catch::Contains("more than 1000 s"));
   CHECK_THROWS_WITH(parse_framework("name = \"x\"", "x.toml"), Catch::Contains("description"));
+  // What would not leave 64 bits alone, and what no program has.
+  for (const char* key : {"memory.host_bytes_per_parameter=2e9",
+                          "memory.host_bytes_per_parameter=1e300",
+                          "memory.overflow_bytes_per_parameter=1e300",
+                          "memory.gpu=2EB",
+                          "memory.host=2EB",
+                          "memory.parameter_buffer=2EB",
+                          "memory.activation_buffer=2EB",
+                          "memory.logit_bytes=1000000",
+                          "memory.layer_pieces=1000000000",
+                          "memory.parameter_pieces=1000000000",
+                          "memory.gradient_pieces=1000000000",
+                          "memory.least_optimizer_slots=1000000000",
+                          "memory.parameter_slots=1000000000",
+                          "memory.checkpoints_per_layer=3",
+                          "memory.checkpoints_per_layer=0",
+                          "memory.optimizer_buffers=3",
+                          "memory.optimizer_group=3",
+                          "gradient.bucket=10000000000000",
+                          "cpu.pass_time=1e300",
+                          "cpu.pass_time=0",
+                          "cpu.pass_bytes=256",
+                          "cpu.overflow_pass_bytes=256"}) {
+    INFO(key);
+    CHECK_THROWS_AS(load_framework(std::string("spillway:") + key), InputError);
+  }
   CHECK_THROWS_WITH(parse_framework("name = \"x\"\ndescription = \"y\"\n[[wait]]\nat = "
                                     "\"lunch\"\nfor = \"all\"\n",
                                     "x.toml"),

@@ -193,7 +193,8 @@ TEST_CASE("The inputs of GreedySnake's model follow from model, machine and work
   Problem problem = test::tiny_problem(3, 8);
   problem.model = load_model("gpt-65b");
   problem.machine =
-      load_machine("a100-80gb", {"gpu.flops=200TFLOPS", "gpu.launch=0s", "gpu.multiprocessors=0"});
+      load_machine("a100-80gb", {"gpu.flops=200TFLOPS", "gpu.launch=0s", "gpu.multiprocessors=0",
+                                 "gpu.attention_flops=0FLOPS", "gpu.product_gain=0"});
   problem.workload = {16, 2, 2048, Precision::bf16, GradientWidth::automatic};
   const GreedySnakeInputs in = greedysnake_inputs(problem, Costs(problem));
   CHECK(in.units == 80);

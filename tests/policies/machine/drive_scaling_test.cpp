@@ -46,6 +46,20 @@ TEST_CASE("Half of what one drive does, or drives in two ways, is refused") {
                     Catch::Contains("there is a table ssd.by_count"));
 }
 
+TEST_CASE("What the CUDA context takes of the GPU is kept of what the file gives") {
+  const auto gpu = [](const std::vector<std::string>& settings) {
+    return load_machine("rtx4090-12ssd", settings).gpu;
+  };
+  CHECK(gpu({"gpu.memory=20GB", "gpu.context=500MB"}).memory == 19'500'000'000);
+  CHECK(gpu({"gpu.context=0B"}).memory == 25'380'000'000);
+  CHECK_THROWS_WITH(gpu({"gpu.context=30GB"}), Catch::Contains("leaves nothing of gpu.memory"));
+  const Machine machine = load_machine("rtx4090-12ssd");
+  CHECK(machine.gpu.memory == 24'100'000'000);
+  const Machine again = parse_machine(machine_to_toml(machine), "again");
+  CHECK(again.gpu.memory == machine.gpu.memory);
+  CHECK(again.gpu.context == machine.gpu.context);
+}
+
 TEST_CASE("A share of host memory is set aside of what is installed, also with another size") {
   const auto host = [](const std::vector<std::string>& settings) {
     return load_machine("rtx4090-12ssd", settings).host;

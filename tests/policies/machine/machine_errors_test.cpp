@@ -163,6 +163,8 @@ TEST_CASE("machine file: the table of shapes") {
   check_error(row("tokens = 1\nhidden = 1\nshare = 1\n[[gpu.by_shape]]\ntokens = 1\nhidden = 1\n"
                   "share = 1"),
               "m.toml:27:10: tokens: there are two rows", "keep one");
+  check_error(with("[gpu]", "[gpu]\nproduct_gain = 0.5"), "m.toml:3:16: gpu.product_gain: 0.5 is",
+              "");
   check_error(with("[gpu]", "[gpu]\nclock = 0"), "m.toml:3:9: gpu.clock: it is zero",
               "for example 1");
   check_error(with("[gpu]", "[gpu]\nclock = 1.5"), "m.toml:3:9: gpu.clock: 1.5 is outside", "unit");
@@ -297,6 +299,11 @@ TEST_CASE("Gains of mixed traffic that no drives have are refused with their pla
               "neither slows");
   check_error(row("share = 0.5\ngain = 1\n[[ssd.by_read_share]]\nshare = 0.5\ngain = 2"),
               "m.toml:26:9: share: there are two rows for share 0.5", "keep one");
+  check_error(row("share = 0.5\ngain = 1\ndepth = 0"), "m.toml:25:9: depth: 0 requests in flight",
+              "full depth");
+  CHECK_NOTHROW(
+      row("share = 0.5\ngain = 1\n[[ssd.by_read_share]]\nshare = 0.5\ngain = 2\n"
+          "depth = 4")());
   check_error(with("count = 2", "mixed_gain = 0.5\ncount = 2"),
               "m.toml:14:14: ssd.mixed_gain: 0.5 is outside 1 .. 2", "take turns");
   check_error(with("count = 2", "cache = \"1GB\"\ncount = 2"),

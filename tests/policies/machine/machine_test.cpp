@@ -42,6 +42,7 @@ void check_equal(const Machine& a, const Machine& b) {
   CHECK(a.gpu.launch_ns == b.gpu.launch_ns);
   CHECK(a.gpu.multiprocessors == b.gpu.multiprocessors);
   CHECK(a.gpu.attention_flops == b.gpu.attention_flops);
+  CHECK(a.gpu.product_gain == b.gpu.product_gain);
   CHECK(a.gpu.clock == b.gpu.clock);
   CHECK(a.host.core_bandwidth == b.host.core_bandwidth);
   CHECK(a.host.io_bandwidth == b.host.io_bandwidth);
@@ -60,6 +61,7 @@ void check_equal(const Machine& a, const Machine& b) {
   CHECK(a.ssd.law == b.ssd.law);
   CHECK(a.ssd.mixed_gain == b.ssd.mixed_gain);
   CHECK(a.ssd.by_read_share == b.ssd.by_read_share);
+  CHECK(a.ssd.read_share_by_depth == b.ssd.read_share_by_depth);
   CHECK(a.ssd.cache == b.ssd.cache);
   CHECK(a.ssd.cache_write == b.ssd.cache_write);
   CHECK(a.ssd.cache_recovery == b.ssd.cache_recovery);
@@ -228,6 +230,7 @@ TEST_CASE(
     machine.gpu.launch_ns = whole() % 1'000'000'000'000;
     machine.gpu.multiprocessors = whole() % 1'000'000;
     machine.gpu.attention_flops = rate();
+    machine.gpu.product_gain = 1 + share();
     machine.gpu.clock = 0.001 + 0.999 * share();
     machine.gpu.by_shape = {{1024, 4096, share()}, {1 + whole() % 1'000'000, 5120, share()}};
     machine.host.core_bandwidth = rate();
@@ -247,6 +250,8 @@ TEST_CASE(
                                   {1 + 1000 * share(), {share(), share(), share()}}};
     machine.ssd.mixed_gain = 1 + share();
     machine.ssd.by_read_share = {{0.5 * share(), 1 + share()}, {1 - 0.4 * share(), 1 + share()}};
+    if (round % 2 == 0)
+      machine.ssd.read_share_by_depth = {{4, {{0.5, 1 + share()}}}, {32, {{0.5, 1 + share()}}}};
     machine.ssd.cache = static_cast<std::uint64_t>(whole());
     machine.ssd.cache_write = rate();
     machine.ssd.cache_recovery = rate();

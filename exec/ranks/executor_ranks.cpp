@@ -1,0 +1,165 @@
+// The executor as one of several ranks: its collectives, the results of a step over all ranks, and
+// the end of a run that all agree on.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/errors.hpp"
+#include "exec/ranks/rank_team.hpp"
+#include "exec/run/clipping.hpp"
+#include "exec/run/executor_run.hpp"
+#include "policies/movement/shards.hpp"
+
+namespace spillway {
+
+namespace {
+
+constexpr Lane lanes_of_collectives[] = {Lane::ranks_gather, Lane::ranks_reduce,
+                                         Lane::ranks_spread};
+
+// Bytes of every rank's shard of a whole.
+std::vector<std::uint64_t> shard_bytes(std::uint64_t whole_bytes, std::uint64_t width, int ranks) {
+  std::vector<std::uint64_t> parts;
+  for (int rank = 0; rank < ranks; ++rank)
+    parts.push_back(shard_of({0, whole_bytes / width}, ranks, rank).elements * width);
+  return parts;
+}
+
+}  // namespace
+
+void Executor::use_ranks(RankTeam& team) {
+  SPILLWAY_ASSERT(runs_.empty() && streams_ == nullptr);
+  team_ = &team;
+  team.on_loss([this](std::exception_ptr error) {
+    fail(error);
+    wake_caller();
+  });
+}
+
+// False: the run is over, and every collective that a rank has begun is known.
+bool Executor::begin_collective(Lane lane) {
+  const std::lock_guard lock(lanes_->collectives_mutex);
+  if (lanes_->no_collectives) return false;
+  ++lanes_->collectives[index_of(lane)];
+  return true;
+}
+
+// With `scratch`, which is as large as the whole, for the others alone: nothing is read or written
+// that belongs to the run.
+void Executor::collective(const Run& run, TaskId id, std::byte* scratch) {
+  const Task& task = run.schedule.tasks()[id];
+  const auto accesses = run.schedule.accesses(task);
+  const Problem& problem = run.schedule.problem();
+  OrderedSums& sums = team_->on(task.lane);
+  const auto at = [&](std::size_t access) {
+    return scratch != nullptr ? scratch : address(run, accesses[access]);
+  };
+  const int ranks = team_->size();
+  switch (task.kind) {
+    case TaskKind::all_gather: {
+      const auto parts = shard_bytes(task.bytes, problem.parameter_bytes(), ranks);
+      SPILLWAY_ASSERT(parts[static_cast<std::size_t>(problem.rank)] == accesses[0].bytes);
+      return sums.all_gather(at(0), at(1), parts);
+    }
+    case TaskKind::reduce_scatter: {
+      const std::uint64_t width = problem.gradient_bytes();
+      const auto parts = shard_bytes(task.bytes, width, ranks);
+      SPILLWAY_ASSERT(parts[static_cast<std::size_t>(problem.rank)] == accesses[1].bytes);
+      return sums.reduce_scatter(at(0), at(1), parts, width, !task.first_micro_batch);
+    }
+    case TaskKind::all_reduce:
+      return sums.all_reduce(at(0), task.bytes, problem.gradient_bytes());
+    case TaskKind::norms_reduce:
+      return sums.all_reduce({reinterpret_cast<double*>(at(0)), task.bytes / norm_slot_bytes});
+    default:
+      bug("a collective", __FILE__, __LINE__, to_string(task.kind));
+  }
+}
+
+// By sequence: those of a step come rank by rank.
+std::vector<double> Executor::losses_of_all(std::span<const double> own, int steps) const {
+  if (!team_) return {own.begin(), own.end()};
+  const std::vector<double> gathered = team_->gather(own);
+  const std::size_t of_step = own.size() / static_cast<std::size_t>(steps);
+  std::vector<double> all;
+  for (std::size_t step = 0; step < static_cast<std::size_t>(steps); ++step) {
+    for (std::size_t rank = 0; rank < static_cast<std::size_t>(team_->size()); ++rank) {
+      const auto begin =
+          gathered.begin() + static_cast<std::ptrdiff_t>(rank * own.size() + step * of_step);
+      all.insert(all.end(), begin, begin + static_cast<std::ptrdiff_t>(of_step));
+    }
+  }
+  return all;
+}
+
+StepResult Executor::shared_result(const Run& run, int step, std::int64_t began_ns) {
+  StepResult result = run.times(step, began_ns);
+  const std::span<const double> losses = run.losses_of(step);
+  const std::vector<double> units = run.unit_squares(step);
+  // The losses, the units' squares, bytes read and written, and whether this rank wants to stop.
+  std::vector<double> own(losses.begin(), losses.end());
+  own.insert(own.end(), units.begin(), units.end());
+  own.push_back(static_cast<double>(result.ssd_bytes_read));
+  own.push_back(static_cast<double>(result.ssd_bytes_written));
+  own.push_back(wants_stop_.load() ? 1 : 0);
+  const std::vector<double> all = team_->gather(own);
+  const auto of = [&](int rank, std::size_t at) {
+    return all[static_cast<std::size_t>(rank) * own.size() + at];
+  };
+  std::vector<double> squares(units.size(), 0.0);
+  result.ssd_bytes_read = result.ssd_bytes_written = 0;
+  bool stops = false;
+  for (int rank = 0; rank < team_->size(); ++rank) {
+    for (std::size_t i = 0; i < losses.size(); ++i) result.loss += of(rank, i);
+    for (std::size_t unit = 0; unit < units.size(); ++unit)
+      squares[unit] += of(rank, losses.size() + unit);
+    const std::size_t after = losses.size() + units.size();
+    result.ssd_bytes_read += static_cast<std::uint64_t>(of(rank, after));
+    result.ssd_bytes_written += static_cast<std::uint64_t>(of(rank, after + 1));
+    stops = stops || of(rank, after + 2) != 0;
+  }
+  const std::int64_t counted = run.counted_tokens[static_cast<std::size_t>(step)];
+  if (counted > 0) result.loss /= static_cast<double>(counted);
+  const StepGradient gradient = step_gradient(run.schedule, squares);
+  result.gradient_norm = gradient.norm;
+  result.skipped_unit = gradient.nonfinite_unit;
+  if (stops && safety_.gate && safety_.gate->stop_version() < 0) agree_on_stop(result.step + 1);
+  return result;
+}
+
+// All ranks are here, some perhaps further on in their lanes than others.
+void Executor::agree_on_stop(std::int64_t at_least) {
+  const auto own = static_cast<double>(safety_.gate->hold(at_least));
+  const std::vector<double> all = team_->gather(std::span(&own, 1));
+  safety_.gate->stop_at(static_cast<std::int64_t>(*std::max_element(all.begin(), all.end())));
+}
+
+// After a stop: a lane of one rank may wait in a collective of a step that is not to be, which the
+// lanes of others have not come to. They take part in it, with bytes that nobody will read.
+void Executor::finish_collectives(const Run& run) {
+  std::vector<double> own;
+  {
+    const std::lock_guard lock(lanes_->collectives_mutex);
+    lanes_->no_collectives = true;
+    for (const Lane lane : lanes_of_collectives)
+      own.push_back(static_cast<double>(lanes_->collectives[index_of(lane)]));
+  }
+  const std::vector<double> all = team_->gather(own);
+  std::vector<std::byte> scratch;
+  for (std::size_t k = 0; k < own.size(); ++k) {
+    double most = own[k];
+    for (std::size_t rank = 0; rank < static_cast<std::size_t>(team_->size()); ++rank)
+      most = std::max(most, all[rank * own.size() + k]);
+    const auto& tasks = run.by_lane[index_of(lanes_of_collectives[k])];
+    std::size_t begun = 0;
+    for (const TaskId id : tasks) {
+      if (!is_collective(run.schedule.tasks()[id].kind)) continue;
+      if (++begun <= static_cast<std::size_t>(own[k])) continue;
+      if (begun > static_cast<std::size_t>(most)) break;
+      scratch.resize(std::max<std::size_t>(scratch.size(), run.schedule.tasks()[id].bytes));
+      collective(run, id, scratch.data());
+    }
+  }
+}
+
+}  // namespace spillway

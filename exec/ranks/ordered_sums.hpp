@@ -1,0 +1,58 @@
+// Collectives in which it is stated what is computed, and nothing is left to a library.
+//
+// A sum over the ranks is added up in fp32, in ascending order of the ranks, element by element,
+// and rounded once where it is kept in bf16: ((g0 + g1) + g2) + ... The ranks exchange parts of
+// what is summed, and each adds up its own part, or, where all ranks get the whole sum, an equal
+// share of it; so no bit depends on algorithms of an MPI library, on the sizes of messages, or on
+// who comes first. One rank that sums gradients in as many groups (Workload::gradient_groups) has
+// these bits.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "exec/ranks/transport.hpp"
+
+namespace spillway {
+
+// The bytes of each rank's part of a whole, in order of the ranks.
+using PartBytes = std::span<const std::uint64_t>;
+
+class OrderedSums {
+ public:
+  // On one channel, by one thread at a time. `waiting`: as RankTransport::exchange() has it. Takes
+  // memory for a piece from each rank at once.
+  OrderedSums(RankTransport& transport, RankChannel channel, std::function<void()> waiting);
+
+  // Every rank's `own` to its place in every rank's `whole`. `own` may be there already.
+  void all_gather(const std::byte* own, std::byte* whole, PartBytes parts);
+  // The sum of all wholes: this rank's part of it to `own`, or added to what is there. Elements are
+  // fp32 (width 4) or bf16 (width 2).
+  void reduce_scatter(const std::byte* whole, std::byte* own, PartBytes parts, std::uint64_t width,
+                      bool adds);
+  // The sum of all wholes, in place of each.
+  void all_reduce(std::byte* whole, std::uint64_t bytes, std::uint64_t width);
+  // The same of fp64.
+  void all_reduce(std::span<double> values);
+  // Bytes from each rank to all, in order of the ranks; all give as many.
+  void all_to_all(std::span<const std::byte> own, std::span<std::byte> all);
+
+ private:
+  static constexpr std::uint64_t piece_bytes = std::uint64_t{1} << 20;
+  std::byte* piece_of(int rank) {
+    return pieces_.data() + static_cast<std::size_t>(rank) * piece_bytes;
+  }
+
+  RankTransport& transport_;
+  RankChannel channel_;
+  std::function<void()> waiting_;
+  std::vector<std::byte> pieces_;
+  std::vector<float> sum_;
+  std::vector<RankTransport::Outgoing> outgoing_;
+  std::vector<RankTransport::Incoming> incoming_;
+};
+
+}  // namespace spillway

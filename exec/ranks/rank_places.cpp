@@ -1,0 +1,18 @@
+#include "exec/ranks/rank_places.hpp"
+
+namespace spillway {
+
+std::filesystem::path place_of_rank(const std::filesystem::path& directory, int rank) {
+  const std::filesystem::path plain =
+      directory.has_filename() ? directory : directory.parent_path();
+  const std::filesystem::path above = plain.filename() == "rank-0" ? plain.parent_path() : plain;
+  return above / ("rank-" + std::to_string(rank));
+}
+
+StoreLocation place_of_rank(StoreLocation of_first, int rank) {
+  for (std::filesystem::path& directory : of_first.directories)
+    directory = place_of_rank(directory, rank);
+  return of_first;
+}
+
+}  // namespace spillway

@@ -1,0 +1,16 @@
+// Where each of several ranks has its store: in a folder of its own below each SSD directory.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "exec/store/store_location.hpp"
+
+namespace spillway {
+
+// DIR/rank-R of DIR, or of a DIR/rank-0 that is named itself.
+std::filesystem::path place_of_rank(const std::filesystem::path& directory, int rank);
+StoreLocation place_of_rank(StoreLocation of_first, int rank);
+
+}  // namespace spillway

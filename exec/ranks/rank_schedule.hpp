@@ -1,0 +1,17 @@
+// What of a schedule concerns the other ranks.
+#pragma once
+
+#include <cstdint>
+
+#include "policies/schedule/schedule.hpp"
+
+namespace spillway {
+
+// Ranks whose lanes have the same collectives in the same order have the same hash.
+std::uint64_t hash_of_collectives(const Schedule& schedule);
+
+// Throws InputError for what can be simulated only: collectives of some of the ranks, and sums that
+// are added up over the ranks after each of several micro-batches, which have other bits.
+void require_runnable_by_ranks(const Schedule& schedule);
+
+}  // namespace spillway

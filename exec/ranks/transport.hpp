@@ -1,0 +1,59 @@
+// How bytes get from rank to rank: what an MPI library is asked for, and nothing else. The module
+// spillway_mpi has it (exec/ranks/mpi), tests have one between threads.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+
+namespace spillway {
+
+// Each has a communicator of its own, so that those who wait on one hold up no other.
+enum class RankChannel : std::uint8_t {
+  control,  // of the thread that trains
+  gather,   // of the lanes of these names
+  reduce,
+  spread,
+  notes  // of the thread that watches the others
+};
+inline constexpr int rank_channel_count = 5;
+
+class RankTransport {
+ public:
+  struct Outgoing {
+    int to = 0;
+    const std::byte* data = nullptr;
+    std::uint64_t bytes = 0;
+  };
+  struct Incoming {
+    int from = 0;
+    std::byte* data = nullptr;
+    std::uint64_t bytes = 0;
+  };
+  static constexpr std::size_t longest_note = 512;
+
+  virtual ~RankTransport() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  virtual std::string library() const = 0;  // "Open MPI 4.1.4"
+
+  // Returns once all of it has arrived. Both sides name the same bytes, and every rank makes the
+  // same calls on a channel in the same order. `waiting` is called again and again meanwhile; what
+  // it throws comes out, and nothing is to be exchanged any more then. One thread at a time on each
+  // channel; at most one block to and from each rank.
+  virtual void exchange(RankChannel channel, std::span<const Outgoing> outgoing,
+                        std::span<const Incoming> incoming,
+                        const std::function<void()>& waiting) = 0;
+
+  // Notes: they arrive in order, sooner or later, and neither call waits. Of one thread.
+  virtual void tell(int to, std::span<const std::byte> note) = 0;
+  // The next note of that rank, as long as `note`; false: there is none yet.
+  virtual bool hear(int from, std::span<std::byte> note) = 0;
+
+  // Called by every rank, once nothing is under way.
+  virtual void finish() = 0;
+};
+
+}  // namespace spillway

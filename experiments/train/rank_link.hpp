@@ -1,0 +1,19 @@
+// How fast ranks reach each other: measured between the processes that are to train.
+#pragma once
+
+#include <cstdint>
+
+#include "exec/ranks/rank_team.hpp"
+
+namespace spillway {
+
+struct RankLink {
+  double bandwidth = 0;         // bytes/s each way between a rank and the others together
+  std::int64_t latency_ns = 0;  // of a step of a collective
+};
+
+// By all ranks at once, in a quarter of a second; all get the same. The bandwidth is that of large
+// collectives, of a gather and of a sum; the latency is what is left of a small one.
+RankLink measure_link(RankTeam& team);
+
+}  // namespace spillway

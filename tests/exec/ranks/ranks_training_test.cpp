@@ -1,0 +1,133 @@
+// Several ranks train what one rank trains that sums gradients in as many groups: bit by bit, under
+// every policy.
+#include <fmt/format.h>
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <mutex>
+
+#include "base/errors.hpp"
+#include "tests/exec/ranks/local_ranks.hpp"
+#include "tests/exec/training_support.hpp"
+#include "tests/policies/input_error.hpp"
+
+namespace spillway {
+namespace {
+
+namespace fs = std::filesystem;
+using test::Losses;
+using test::Workbench;
+
+// Those of one of several ranks.
+TrainingOptions options_of_rank(const TrainingOptions& options, RankTeam& team) {
+  TrainingOptions own = options;
+  own.team = &team;
+  own.problem.rank = team.rank();
+  own.problem.workload.ranks = own.problem.workload.gradient_groups = team.size();
+  own.problem.machine.cluster.gpus = team.size();
+  for (fs::path& directory : own.ssd) {
+    directory /= fmt::format("rank-{}", team.rank());
+    fs::create_directories(directory);
+  }
+  return own;
+}
+
+Losses train_alone(TrainingOptions options, std::int64_t groups) {
+  options.problem.workload.gradient_groups = groups;
+  return test::train_within_plan(options);
+}
+
+// What every rank says; they say the same.
+Losses train_on_ranks(const TrainingOptions& options, int ranks) {
+  std::mutex mutex;
+  std::vector<Losses> all;
+  test::run_ranks(ranks, [&](RankTeam& team) {
+    Training training(options_of_rank(options, team));
+    Losses losses;
+    losses.weights_hash =
+        training.run([&](const StepResult& step) { losses.of_step.push_back(step.loss); }, nullptr)
+            .weights_hash;
+    const std::lock_guard lock(mutex);
+    all.push_back(losses);
+  });
+  for (const Losses& one : all) CHECK(test::difference(all.front(), one) == "");
+  return all.front();
+}
+
+// `micro_batches` of each rank.
+TrainingOptions wide_options(const Workbench& bench, const std::string& policy, int ranks,
+                             int micro_batches, const std::string& model = "gpt-tiny") {
+  TrainingOptions options = bench.options(policy, 3, 64, ranks * micro_batches, model);
+  options.steps = 5;
+  return options;
+}
+
+const char* const trained_by_ranks[] = {
+    "resident", "zero-offload",          "zero-infinity", "deep-optimizer-states",
+    "fuyou",    "greedysnake:snake=off", "spillway"};
+
+TEST_CASE("ranks: groups of micro-batches change the last bits of a gradient, and nothing else") {
+  const Workbench bench;
+  const TrainingOptions options = wide_options(bench, "resident", 2, 4);
+  const Losses one = train_alone(options, 1), two = train_alone(options, 2),
+               four = train_alone(options, 4);
+  CHECK(one.of_step.front() == two.of_step.front());  // before the first update
+  CHECK(one.weights_hash != two.weights_hash);
+  CHECK(two.weights_hash != four.weights_hash);
+  for (std::size_t s = 0; s < one.of_step.size(); ++s)
+    CHECK(two.of_step[s] == Approx(one.of_step[s]).epsilon(1e-4));
+}
+
+TEST_CASE("ranks: every policy trains on several ranks what one rank trains in as many groups") {
+  for (const int ranks : {2, 3}) {
+    for (const char* model : {"gpt-tiny", "llama-tiny"}) {
+      const Workbench bench;
+      const Losses alone = train_alone(wide_options(bench, "resident", ranks, 2, model), ranks);
+      for (const char* policy : trained_by_ranks) {
+        INFO(ranks << " ranks, " << model << ", " << policy);
+        const TrainingOptions options = wide_options(bench, policy, ranks, 2, model);
+        CHECK(test::difference(alone, train_on_ranks(options, ranks)) == "");
+      }
+    }
+  }
+}
+
+TEST_CASE("ranks: the same in bf16, clipped, with narrow moments, a micro-batch each") {
+  const Workbench bench;
+  for (const int ranks : {2, 4}) {
+    const auto with = [&](const char* policy) {
+      TrainingOptions options = wide_options(bench, policy, ranks, 1, "qwen-tiny");
+      options.problem.workload.precision = Precision::bf16;
+      options.problem.workload.moments = MomentWidth::bf16;
+      options.problem.workload.clip = {ClipScope::global, 0.5};
+      return options;
+    };
+    const Losses alone = train_alone(with("resident"), ranks);
+    for (const char* policy : trained_by_ranks) {
+      INFO(ranks << " ranks, " << policy);
+      CHECK(test::difference(alone, train_on_ranks(with(policy), ranks)) == "");
+    }
+  }
+}
+
+TEST_CASE("ranks: what differs between them is refused by all before anything starts") {
+  const Workbench bench;
+  const TrainingOptions options = wide_options(bench, "resident", 2, 2);
+  check_error(
+      [&] {
+        test::run_ranks(2, [&](RankTeam& team) {
+          TrainingOptions own = options_of_rank(options, team);
+          own.seed = static_cast<std::uint64_t>(team.rank()) + 1;
+          Training{own};
+        });
+      },
+      "the ranks do not agree on settings and data", "mpirun");
+  for (const fs::path& directory : options.ssd) {
+    for (const auto& entry : fs::recursive_directory_iterator(directory))
+      CHECK(entry.is_directory());
+  }
+}
+
+}  // namespace
+}  // namespace spillway

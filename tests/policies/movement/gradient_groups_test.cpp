@@ -1,0 +1,54 @@
+// Gradients in groups of micro-batches, on one rank: what is summed by itself, and what is refused.
+#include <catch2/catch.hpp>
+
+#include "tests/policies/check_schedule.hpp"
+#include "tests/policies/dataflow.hpp"
+#include "tests/policies/input_error.hpp"
+#include "tests/policies/schedules.hpp"
+
+namespace spillway {
+namespace {
+
+std::int64_t additions(const Schedule& schedule) {
+  std::int64_t count = 0;
+  for (const Task& task : schedule.tasks()) count += task.kind == TaskKind::gradient_add ? 1 : 0;
+  return count;
+}
+
+Problem in_groups(int micro_batches, int groups) {
+  Problem problem = test::tiny_problem(3, micro_batches);
+  problem.workload.gradient_groups = groups;
+  return problem;
+}
+
+TEST_CASE("gradient groups: each after the first is added once to the sum of those before it") {
+  for (const int groups : {2, 3, 6}) {
+    const Schedule schedule = build_schedule(in_groups(6, groups), "resident", 2);
+    CHECK(test::find_dataflow_error(schedule) == "");
+    // Three layers, and the embedding with its two sums.
+    CHECK(additions(schedule) == 2 * (groups - 1) * (3 + 2));
+  }
+  CHECK(additions(build_schedule(in_groups(6, 1), "resident", 2)) == 0);
+}
+
+TEST_CASE("gradient groups: sums of one micro-batch each are as wide as sums of several") {
+  CHECK(in_groups(1, 1).gradient_bytes() == 2);
+  CHECK(in_groups(2, 2).gradient_bytes() == 4);
+}
+
+TEST_CASE("gradient groups: they are equal, and summed on the GPU in order") {
+  check_error([] { in_groups(6, 4).validate(); }, "6 micro-batches are not 4 groups",
+              "gradient_groups=3 or gradient_groups=6");
+  for (const char* policy : {"greedysnake", "zero-infinity:gradients=host"}) {
+    INFO(policy);
+    check_error([&] { build_schedule(in_groups(6, 2), policy, 2); }, "gradients in 2 groups",
+                "resident");
+  }
+  Problem ranks = in_groups(6, 3);
+  ranks.workload.ranks = 2;
+  ranks.machine.cluster.gpus = 2;
+  check_error([&] { ranks.validate(); }, "2 ranks sum gradients in 2 groups", "leave");
+}
+
+}  // namespace
+}  // namespace spillway
