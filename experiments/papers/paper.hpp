@@ -90,7 +90,7 @@ struct PaperAssumption {
 // than a percent.
 struct PaperRatio {
   std::string name, figure, model;
-  std::int64_t sequence = 1024, micro_batch = 1;
+  std::int64_t sequence = 1024, micro_batch = 1, ranks = 1;
   std::string faster, slower;
   std::string faster_framework = "spillway", slower_framework = "spillway";  // of their programs
   bool faster_on_drives = false, slower_on_drives = false;  // in what the paper measured
