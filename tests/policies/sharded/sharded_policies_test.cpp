@@ -102,7 +102,7 @@ TEST_CASE("What is gathered, reduced and spread in a step") {
   CHECK(fsdp.at(Lane::ranks_gather).bytes == gathers * layer * p);
   // Groups of a node: as ZeRO-3 inside, and at the end of the step their shards are added up over
   // the nodes; of the embedding, which is whole on all ranks, too.
-  const auto half = [](std::uint64_t whole) { return shard_of({0, whole}, 2, 0).elements; };
+  const auto half = [](std::uint64_t count) { return shard_of({0, count}, 2, 0).elements; };
   for (const char* policy : {"mics", "fsdp:shard=hybrid"}) {
     INFO(policy);
     const auto groups = traffic_of(build_schedule(problem, policy, 3));
