@@ -31,11 +31,11 @@ class Layer {
         problem_(program.problem()),
         again_(program, recording),
         width_(problem_.gradient_bytes()),
-        reduced_(again_, bucket_bytes(framework.reduce_bucket,
-                                      framework.summed_gradient_bytes > 0
-                                          ? static_cast<std::uint64_t>(
-                                                framework.summed_gradient_bytes)
-                                          : width_)),
+        reduced_(again_,
+                 bucket_bytes(framework.reduce_bucket,
+                              framework.summed_gradient_bytes > 0
+                                  ? static_cast<std::uint64_t>(framework.summed_gradient_bytes)
+                                  : width_)),
         spread_(again_, bucket_bytes(framework.spread_bucket, problem_.parameter_bytes())),
         wide_(std::max<std::uint64_t>(width_,
                                       static_cast<std::uint64_t>(framework.gradient_bytes))) {}
