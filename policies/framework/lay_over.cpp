@@ -342,8 +342,8 @@ class Layer {
   void pass(HostPoint point) {
     if (point == HostPoint::optimizer_begins && framework_.step_ns > 0) {
       reduced_.flush();
-      again_.barrier({Lane::gpu_compute, Lane::ranks_reduce}, {Lane::gpu_compute},
-                     framework_.step_ns);
+      again_.barrier({Lane::gpu_compute, Lane::ranks_reduce, Lane::ranks_spread},
+                     {Lane::gpu_compute}, framework_.step_ns);
     }
     leaves_ =
         point == HostPoint::gradients_leave || (leaves_ && point != HostPoint::gradients_left);
@@ -399,7 +399,7 @@ class Layer {
 
   void collective(Task task, std::span<const Access> accesses) {
     const auto summed = static_cast<std::uint64_t>(framework_.summed_gradient_bytes);
-    const bool of_gradients = task.lane == Lane::ranks_reduce;
+    const bool of_gradients = task.kind != TaskKind::all_gather;
     if (task.kind == TaskKind::norms_reduce) return again_.emit(task, accesses);
     if (of_gradients && summed > 0) task.bytes = task.bytes / width_ * summed;
     // After every micro-batch, or before every use.
