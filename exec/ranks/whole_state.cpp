@@ -32,13 +32,31 @@ void WholeState::exchange(const Request& request, float* to) {
   team_.control().all_gather(bytes + mine, bytes, parts);
 }
 
+// The block of a unit that begins there.
+const float* WholeState::block(std::int64_t unit, std::uint64_t first) {
+  if (kept_.unit == unit && kept_.first == first) return kept_values_.data();
+  const auto elements = static_cast<std::uint64_t>(trained_elements(states_.model(), unit));
+  const Request request{unit, first, std::min(block_elements, elements - first)};
+  kept_.unit = -1;  // nothing is kept while the exchange may fail
+  kept_values_.resize(request.count);
+  team_.from_first({reinterpret_cast<const char*>(&request), sizeof(request)});
+  exchange(request, kept_values_.data());
+  kept_ = request;
+  return kept_values_.data();
+}
+
 StateValues WholeState::values() {
   return
       [this](std::int64_t unit, int moment, std::uint64_t first, std::uint64_t count, float* to) {
         SPILLWAY_ASSERT(moment == 0 && team_.leads());
-        const Request request{unit, first, count};
-        team_.from_first({reinterpret_cast<const char*>(&request), sizeof(request)});
-        exchange(request, to);
+        while (count > 0) {
+          const std::uint64_t begin = first / block_elements * block_elements;
+          const std::uint64_t some = std::min(count, begin + block_elements - first);
+          std::copy_n(block(unit, begin) + (first - begin), some, to);
+          first += some;
+          to += some;
+          count -= some;
+        }
       };
 }
 

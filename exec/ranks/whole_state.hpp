@@ -1,6 +1,9 @@
 // The master weights of a whole model, of which each rank has a shard of every unit.
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
 #include "exec/ranks/rank_team.hpp"
 #include "exec/run/model_access.hpp"
 
@@ -22,10 +25,15 @@ class WholeState {
     std::int64_t unit = -1;  // -1: the end
     std::uint64_t first = 0, count = 0;
   };
+  // Who reads may do so in small pieces: the ranks exchange blocks, of which the last is kept.
+  static constexpr std::uint64_t block_elements = std::uint64_t{1} << 21;
   void exchange(const Request& request, float* to);
+  const float* block(std::int64_t unit, std::uint64_t first);
 
   RankTeam& team_;
   ModelAccess& states_;
+  Request kept_;
+  std::vector<float> kept_values_;
 };
 
 }  // namespace spillway

@@ -336,9 +336,9 @@ SystemErrors errors_of(const std::vector<PaperPoint>& points) {
 }
 
 Ordering ordering_of(const std::vector<SystemResult>& systems, Quantity quantity) {
-  const bool less_is_better =
-      quantity != Quantity::tokens_per_second && quantity != Quantity::tokens_per_gpu_second &&
-      quantity != Quantity::tflops && quantity != Quantity::mfu;
+  const bool less_is_better = quantity != Quantity::tokens_per_second &&
+                              quantity != Quantity::tokens_per_gpu_second &&
+                              quantity != Quantity::tflops && quantity != Quantity::mfu;
   constexpr double worst = std::numeric_limits<double>::infinity();
   const auto cost = [&](bool fits, const std::optional<double>& number) {
     if (!fits) return worst;

@@ -277,7 +277,7 @@ TaskId Program::evaluate_head(int micro_batch, Slice parameters, Slice hidden) {
 
 TaskId Program::backward(int layer, int micro_batch, Slice parameters, Slice input, Slice saved,
                          SavedMask available, Slice activation_gradient, Slice gradient,
-                         bool first_micro_batch, bool recomputes_output, const Held& held) {
+                         bool first_micro_batch, bool recomputes_output, Slice held) {
   require_tier(parameters, Tier::gpu, "backward parameters");
   require_tier(input, Tier::gpu, "backward input");
   require_tier(activation_gradient, Tier::gpu, "backward activation gradient");
@@ -297,8 +297,7 @@ TaskId Program::backward(int layer, int micro_batch, Slice parameters, Slice inp
                access(input, Role::input, Mode::read), access(saved, Role::saved, Mode::read),
                access(activation_gradient, Role::activation_gradient, Mode::read_write),
                access(gradient, Role::gradient, sum), access(scratch, Role::scratch, Mode::write),
-               access(held[0], Role::source, Mode::read),
-               access(held[1], Role::source, Mode::read)});
+               access(held, Role::source, Mode::read)});
 }
 
 TaskId Program::embed_backward(int micro_batch, Slice activation_gradient, Slice gradient,

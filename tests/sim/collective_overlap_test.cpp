@@ -102,9 +102,9 @@ TEST_CASE("AMSP without overlap takes as much longer as its collectives take") {
   const double reduced = step_seconds(problem, amsp + "reduce");
   const double both = step_seconds(problem, amsp + "reduce+spread");
   // Hidden, but for what is reduced after the last layer's backward.
-  const double tail = collective_seconds(cluster, TaskKind::all_reduce, shard_group({2, 2}),
-                                         4 * (elements(0) + elements(6)), cluster.nvlink,
-                                         cluster.nic);
+  const double tail =
+      collective_seconds(cluster, TaskKind::all_reduce, shard_group({2, 2}),
+                         4 * (elements(0) + elements(6)), cluster.nvlink, cluster.nic);
   CHECK(none - reduced == Approx(reduce - tail).epsilon(0.05));
   // Hidden, but for the embedding's parameters, which the next forward begins with.
   const double first = collective_seconds(cluster, TaskKind::all_gather, shard_group({2, 1}),

@@ -113,7 +113,8 @@ TEST_CASE("What no cluster has is refused where it stands") {
   check_error(with("nvlink =", "nvlinks ="), "m.toml:16:1: unknown key cluster.nvlinks",
               "did you mean cluster.nvlink");
   check_error(with("kind = \"all_reduce\"", "kind = \"all_to_all\""), "m.toml:23:8: kind", "");
-  check_error(with("gpus = 8\nnodes = 2", "gpus = 1\nnodes = 1"), "m.toml:24:8: gpus: a collective is between two GPUs", "");
+  check_error(with("gpus = 8\nnodes = 2", "gpus = 1\nnodes = 1"),
+              "m.toml:24:8: gpus: a collective is between two GPUs", "");
   check_error(with("\"1MiB\"", "\"0B\""), "m.toml:26:9: bytes", "whole");
   check_error(with("nodes = 2\nbytes", "nodes = 32\nbytes"),
               "m.toml:13:1: cluster.collectives: a row is of 8 GPUs of 32 nodes", "raise");
