@@ -69,7 +69,12 @@ class Layer {
   std::uint64_t layer_elements() const {
     const ModelSpec& model = problem_.model;
     return static_cast<std::uint64_t>(model.layers - model.frozen_layers) *
-           static_cast<std::uint64_t>(trained_elements(model, model.layers - 1));
+           of_rank(static_cast<std::uint64_t>(trained_elements(model, model.layers - 1)));
+  }
+  // Of elements that all ranks share out, tensor by tensor.
+  std::uint64_t of_rank(std::uint64_t elements) const {
+    const auto ranks = static_cast<std::uint64_t>(problem_.workload.ranks);
+    return (elements + ranks - 1) / ranks;
   }
   std::uint64_t pinned(std::uint64_t bytes) const {
     return framework_.pinned_rounding && bytes > 0 ? std::bit_ceil(bytes) : bytes;
@@ -208,7 +213,8 @@ class Layer {
           read[access.buffer] = true;
       }
     }
-    const auto parameters = static_cast<std::uint64_t>(problem_.model.trained_parameters());
+    const std::uint64_t parameters =
+        of_rank(static_cast<std::uint64_t>(problem_.model.trained_parameters()));
     take(Tier::host, framework_.host_bytes);
     const double per_parameter = framework_.host_bytes_per_parameter +
                                  (framework_.fp16 ? framework_.overflow_bytes_per_parameter : 0);
@@ -245,7 +251,7 @@ class Layer {
     std::uint64_t most = 0, group = 0;
     for (int layer = 0; layer < model.layers; ++layer) {
       for (const TensorRange& tensor : unit_tensors(model, layer)) {
-        group += tensor.elements;
+        group += of_rank(tensor.elements);
         most = std::max(most, group);
         if (group >= least) group = 0;
       }
@@ -274,7 +280,7 @@ class Layer {
 
   void take_parameter_slots(std::uint64_t live) {
     if (live == 0) return;
-    const std::uint64_t slot = largest_tensor(problem_.model) * problem_.parameter_bytes();
+    const std::uint64_t slot = of_rank(largest_tensor(problem_.model)) * problem_.parameter_bytes();
     const std::uint64_t all =
         static_cast<std::uint64_t>(framework_.parameter_slots) * pinned(slot) +
         pinned(framework_.parameter_buffer);
