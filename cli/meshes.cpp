@@ -85,8 +85,9 @@ void run(const Options& options, int& exit_code) {
 
 void add_meshes(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand(
-      "meshes", "among which ranks to share parameters, gradients and optimizer state: the least "
-                "communication that fits, by AMSP's equations");
+      "meshes",
+      "among which ranks to share parameters, gradients and optimizer state: the least "
+      "communication that fits, by AMSP's equations");
   auto options = std::make_shared<Options>();
   options->problem.add_to(*command, true);
   command

@@ -2,6 +2,7 @@
 
 #include "base/errors.hpp"
 #include "cli/text/flags.hpp"
+#include "policies/workload/workload_fields.hpp"
 
 namespace spillway::cli {
 

@@ -13,9 +13,9 @@ struct PhaseAmounts {
   double flops = 0, gpu_params = 0;  // of the GPU
   double to_gpu = 0, from_gpu = 0;   // bytes over PCIe, from and to pinned memory
   double pageable_to_gpu = 0, pageable_from_gpu = 0;
-  double read = 0, written = 0;  // bytes of the drives
-  double cpu_params = 0;         // updated on the CPU
-  double cpu_passes = 0;         // bytes of the framework's passes beside these updates
+  double read = 0, written = 0;   // bytes of the drives
+  double cpu_params = 0;          // updated on the CPU
+  double cpu_passes = 0;          // bytes of the framework's passes beside these updates
   double collective_seconds = 0;  // of collectives, one after the other
 
   PhaseAmounts& operator+=(const PhaseAmounts& other);

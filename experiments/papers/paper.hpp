@@ -63,12 +63,12 @@ struct PaperExperiment {
   double peak_tflops = 0;      // of a GPU, for mfu
   std::string model;           // built-in, or a file beside the paper's
   std::int64_t batch = 1, sequence = 1024;
-  std::int64_t micro_batch = 0;     // 0: the whole batch at once
+  std::int64_t micro_batch = 0;  // 0: the whole batch at once
   std::int64_t ranks = 1;
-  std::int64_t rank_batch = 0;      // sequences of each rank, in place of `batch`; 0: `batch` in all
-  std::string axis;                 // "batch", "sequence", "micro_batch", "ranks", "model", a key of
-                                    // --set, "option.NAME" of the policies, or "framework.KEY"
-  std::vector<std::string> values;  // along the axis
+  std::int64_t rank_batch = 0;  // sequences of each rank, in place of `batch`; 0: `batch` in all
+  std::string axis;             // "batch", "sequence", "micro_batch", "ranks", "model", a key of
+                                // --set, "option.NAME" of the policies, or "framework.KEY"
+  std::vector<std::string> values;    // along the axis
   std::vector<std::string> settings;  // for all systems
   // Why its points count for no error and for no fit: what it measured is not modelled. Empty: they
   // count.
@@ -90,7 +90,7 @@ struct PaperAssumption {
 // than a percent.
 struct PaperRatio {
   std::string name, figure, model;
-  std::int64_t sequence = 1024, micro_batch = 1;
+  std::int64_t sequence = 1024, micro_batch = 1, ranks = 1;
   std::string faster, slower;
   std::string faster_framework = "spillway", slower_framework = "spillway";  // of their programs
   bool faster_on_drives = false, slower_on_drives = false;  // in what the paper measured

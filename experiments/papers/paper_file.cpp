@@ -250,6 +250,7 @@ PaperRatio read_ratio(Section& section) {
   ratio.model = section.text("model");
   ratio.sequence = section.count("sequence", 1024);
   ratio.micro_batch = section.count("micro_batch", 1);
+  ratio.ranks = section.count("ranks", 1);
   ratio.faster = section.text("faster");
   ratio.slower = section.text("slower");
   ratio.faster_framework = section.text("faster_framework", own_framework);

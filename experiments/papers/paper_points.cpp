@@ -6,7 +6,7 @@
 
 #include "base/errors.hpp"
 #include "base/suggest.hpp"
-#include "policies/machine/rank_share.hpp"
+#include "experiments/plan/rank_problem.hpp"
 
 namespace spillway {
 
@@ -198,8 +198,7 @@ PointProblem problem_at(const Paper& paper, const PointId& point, const Tuning& 
       split_settings(tuned_settings(paper, tuning, experiment.name, at.settings));
   one.problem.model = paper_model(paper, at.model, settings.model);
   one.problem.machine = tuned_machine(paper, tuning, settings.machine);
-  one.problem.validate();
-  one.problem.machine = rank_share(one.problem.machine, one.problem.ranks().inside);
+  take_rank_share(one.problem);
   return one;
 }
 

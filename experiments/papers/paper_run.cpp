@@ -10,6 +10,7 @@
 #include "experiments/papers/closed_form.hpp"
 #include "experiments/papers/refit.hpp"
 #include "experiments/plan/evaluate.hpp"
+#include "experiments/plan/rank_problem.hpp"
 #include "policies/common/policy.hpp"
 
 namespace spillway {
@@ -34,7 +35,7 @@ Saturation saturate(Problem problem, const std::string& policy) {
   const std::int64_t micro_batch = problem.workload.micro_batch;
   bool gains = true;
   for (std::int64_t m = 1; m <= most_saturation_micro_batches && gains; m *= 2) {
-    problem.workload.batch = m * micro_batch;
+    problem.workload.batch = m * micro_batch * problem.workload.ranks;
     const Evaluation one = evaluate(problem, policy);
     const Try now{m, one.result ? one.result->step_seconds : 0,
                   one.result ? one.result->tokens_per_second : 0,
@@ -46,7 +47,8 @@ Saturation saturate(Problem problem, const std::string& policy) {
   Saturation result;
   if (gains && tries.size() > 1 && tries.back().rate > 0) {
     const Try &last = tries.back(), &before = tries[tries.size() - 2];
-    const std::int64_t more = (last.micro_batches - before.micro_batches) * micro_batch;
+    const std::int64_t more =
+        (last.micro_batches - before.micro_batches) * micro_batch * problem.workload.ranks;
     result.tokens_per_second =
         static_cast<double>(more * problem.workload.sequence) / (last.seconds - before.seconds);
     result.micro_batches = last.micro_batches;
@@ -83,7 +85,10 @@ RatioRow ratio_row(const Paper& paper, const PaperRatio& ratio, const PaperAssum
     problem.workload.micro_batch =
         assumed.micro_batch > 0 ? assumed.micro_batch : ratio.micro_batch;
     problem.workload.gradient = assumed.gradient;
+    problem.workload.ranks = ratio.ranks;
+    problem.workload.batch = problem.workload.micro_batch * ratio.ranks;
     problem.framework = framework;
+    take_rank_share(problem);
     return saturate(problem, policy);
   };
   RatioRow row;
@@ -331,9 +336,9 @@ SystemErrors errors_of(const std::vector<PaperPoint>& points) {
 }
 
 Ordering ordering_of(const std::vector<SystemResult>& systems, Quantity quantity) {
-  const bool less_is_better =
-      quantity != Quantity::tokens_per_second && quantity != Quantity::tokens_per_gpu_second &&
-      quantity != Quantity::tflops && quantity != Quantity::mfu;
+  const bool less_is_better = quantity != Quantity::tokens_per_second &&
+                              quantity != Quantity::tokens_per_gpu_second &&
+                              quantity != Quantity::tflops && quantity != Quantity::mfu;
   constexpr double worst = std::numeric_limits<double>::infinity();
   const auto cost = [&](bool fits, const std::optional<double>& number) {
     if (!fits) return worst;

@@ -90,7 +90,7 @@ void use_gpu_for_updates(const PlanSpace& space, Plan& plan, const PlanShares& s
 std::vector<std::string> published_policies() {
   std::vector<std::string> all;
   for (const PolicyInfo& info : builtin_policies()) {
-    if (info.name != "spillway") all.push_back(info.name);
+    if (info.name != "spillway" && !info.for_several_ranks) all.push_back(info.name);
   }
   return all;
 }

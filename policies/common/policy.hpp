@@ -35,6 +35,9 @@ struct PolicyInfo {
   std::string paper;
   std::string idea;  // one line
   std::vector<PolicyOption> options = {};
+  // It says who of several ranks keeps what; with one rank it is policy resident, beside which
+  // nobody needs it as a candidate.
+  bool for_several_ranks = false;
 };
 
 using PolicyOptions = std::map<std::string, std::string>;  // name -> value
@@ -57,6 +60,8 @@ class Policy {
   // Declares an option whose value the policy keeps itself: `read` takes a text, and says whether
   // it is in the domain.
   void declare(PolicyOption about, std::function<bool(const std::string&)> read);
+  // Declares what PolicyInfo says of it.
+  void declare_for_several_ranks() { info_.for_several_ranks = true; }
   // Throws InputError where the problem is not one this policy can run (e.g. several
   // micro-batches).
   virtual void check(const Problem&) const {}
@@ -110,6 +115,9 @@ Option<typename Domain::Value> Policy::option(const char* name, const char* defa
 
 // Policies that are built in, in a stable order.
 std::vector<PolicyInfo> builtin_policies();
+
+// Of a policy's text.
+bool is_for_several_ranks(const std::string& text);
 
 // "greedysnake:alpha=0.2,snake=off": a fresh policy object.
 // Throws InputError for an unknown policy or option, or a bad value, with those there are.

@@ -156,6 +156,10 @@ std::unique_ptr<Policy> make_policy(const std::string& text) {
   return policy_of(parse_policy(text));
 }
 
+bool is_for_several_ranks(const std::string& text) {
+  return parse_policy(text).info.for_several_ranks;
+}
+
 std::string canonical_policy(const std::string& text) {
   const ParsedPolicy parsed = parse_policy(text);
   return policy_text(parsed.info, parsed.options);

@@ -44,8 +44,8 @@ double members_of_leaf(const Machine::Cluster& cluster, const RankGroup& group) 
   return static_cast<double>(group.mesh.inside * nodes);
 }
 
-double ns_of(const Machine::Cluster& cluster, const CollectiveTraffic& traffic,
-             std::uint64_t bytes, double inside, double network) {
+double ns_of(const Machine::Cluster& cluster, const CollectiveTraffic& traffic, std::uint64_t bytes,
+             double inside, double network) {
   const auto seconds = [](double amount, double rate) { return amount > 0 ? amount / rate : 0; };
   return traffic.steps_ns +
          1e9 * static_cast<double>(bytes) *

@@ -249,8 +249,8 @@ std::optional<FieldProblem> find_cluster_problem(const Machine::Cluster& cluster
                              "leave it out: host and drives are those of a node"))
     return problem;
   if (cluster.nodes > 1 && cluster.nic <= 0)
-    return FieldProblem{"cluster.nic", fmt::format("{} nodes do not reach each other without it",
-                                                   cluster.nodes),
+    return FieldProblem{"cluster.nic",
+                        fmt::format("{} nodes do not reach each other without it", cluster.nodes),
                         "give what all network cards of a node do each way, e.g. \"100GB/s\""};
   if (cluster.spine > 0 && cluster.leaf_nodes == 0)
     return FieldProblem{"cluster.spine", "it is of a leaf switch, and there is none",

@@ -115,7 +115,9 @@ Slice Gradients::embedding_accumulator(VisitId v) {
 
 // A complete sum of this rank. Returns what it updates of the sum over all ranks.
 Slice Gradients::add_up(int unit, Slice sum, BufferKind kind) {
-  constexpr Lane lane = Lane::ranks_reduce;
+  // Of shards, into which gradients are reduced after every micro-batch, on another lane than these
+  // reductions, which do not wait for it (AMSP).
+  const Lane lane = shards_.reduces_each(unit) ? Lane::ranks_spread : Lane::ranks_reduce;
   const ElementRange updated = shards_.updated(unit), summed = shards_.summed(unit);
   if (!plan_.shards.reduce_overlaps) program_.barrier({Lane::gpu_compute}, {lane});
   if (plan_.shards.all_reduce) {
@@ -126,7 +128,7 @@ Slice Gradients::add_up(int unit, Slice sum, BufferKind kind) {
     if (shards_.scatter_group(unit).size() > 1) {
       const Slice part = buffer(Tier::gpu, unit, updated.elements, kind);
       program_.reduce_scatter(lane, shards_.scatter_group(unit), sum, part, false, unit);
-      held_ = {sum};
+      held_ = sum;
       sum = part;
     }
     if (shards_.copies_group().size() > 1)
@@ -141,23 +143,9 @@ void Gradients::reduce_each(const Visit& visit, Slice sum) {
   constexpr Lane lane = Lane::ranks_reduce;
   const int unit = visit.layer;
   if (!plan_.shards.reduce_overlaps) program_.barrier({Lane::gpu_compute}, {lane});
-  Slice whole = fresh_;
-  held_ = {whole};
-  if (shards_.keeps_second(unit) && shards_.second_group(unit).size() > 1) {
-    if (shards_.reduce_group(unit).size() > 1) {
-      const Slice second =
-          buffer(Tier::gpu, unit, shards_.second(unit).elements, BufferKind::gradient);
-      program_.reduce_scatter(lane, shards_.reduce_group(unit), whole, second, false, unit,
-                              visit.micro_batch);
-      whole = second;
-      held_[1] = second;
-    }
-    program_.reduce_scatter(lane, shards_.second_group(unit), whole, sum, !visit.starts_sum, unit,
-                            visit.micro_batch);
-  } else {
-    program_.reduce_scatter(lane, shards_.reduce_group(unit), whole, sum, !visit.starts_sum, unit,
-                            visit.micro_batch);
-  }
+  program_.reduce_scatter(lane, shards_.reduce_group(unit), fresh_, sum, !visit.starts_sum, unit,
+                          visit.micro_batch);
+  held_ = fresh_;
   if (!plan_.shards.reduce_overlaps) program_.barrier({lane}, {Lane::gpu_compute});
 }
 

@@ -56,7 +56,7 @@ class Gradients {
   Slice reduce_embedding(VisitId v);
 
   // What the last reduction read, which may still go on when the next backward begins.
-  const Program::Held& held() const { return held_; }
+  Slice held() const { return held_; }
 
   // Called before visit v: copies sums of earlier micro-batches to the GPU, for v and visits after
   // it.
@@ -158,7 +158,7 @@ class Gradients {
   Units& units_;
   GradientStages stages_;
   Slice fresh_;  // of one micro-batch, where sums are kept in shards
-  Program::Held held_;
+  Slice held_;
   int first_backward_;
   int in_group_;  // micro-batches that are summed by themselves; 0: all of this rank's
   std::vector<Gradient> gradients_;  // by unit

@@ -149,7 +149,7 @@ struct Plan {
     Mesh parameters{0, 0};
     // Of parameters between a forward and the backward of its micro-batch: a second, larger shard,
     // gathered over the ranks of `parameters` that do not share it, and from which the whole is
-    // gathered. Gradients are reduced in the same two hops. Open: there is none.
+    // gathered. Gradients are in the shards of parameters then. Open: there is none.
     Mesh second_parameters{0, 0};
     // Of sums of gradients, which are reduced after every micro-batch. Open: sums of whole layers,
     // which are reduced once they are complete.

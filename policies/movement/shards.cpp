@@ -82,7 +82,7 @@ Shards::Shards(const Problem& problem, const Plan& plan)
         throw InputError(fmt::format("second parameters need gradients in the shards of "
                                      "parameters: {}, not {}",
                                      to_string(parameters(unit)), to_string(gradients_)),
-                         "both are moved in the same two hops");
+                         "a shard of both is part of the second one");
     }
     const auto cells = static_cast<std::int64_t>(whole(unit)) / element_alignment;
     if (cells < state_.size())

@@ -68,10 +68,9 @@ class Shards {
   }
   // From what a rank keeps to its second shard.
   RankGroup second_group(int unit) const { return replica_group(parameters(unit), second_); }
-  // Of the gradient of a micro-batch; in two hops where parameters are gathered in two.
+  // Of the gradient of a micro-batch.
   RankGroup reduce_group(int unit) const {
-    return keeps_second(unit) ? shard_group(second_)
-                              : cut_first(shard_group(gradients_), parameters(unit));
+    return cut_first(shard_group(gradients_), keeps_second(unit) ? second_ : parameters(unit));
   }
   // Those that a complete sum is still to be added up over: all ranks, or those that sum the same
   // shard.

@@ -97,12 +97,11 @@ class Program {
   // `activation_gradient` holds dL/d(output) and, afterwards, dL/d(input). `saved` holds the
   // tensors of `available` (a mask of saved_tensors()), and no others; the rest is recomputed from
   // `input`; with `recomputes_output` the layer's output too, which nothing needs but which
-  // frameworks that re-run the whole layer pay for. `held`, of gradients that are being reduced, are
-  // not used, but no other buffer takes their memory before this task is emitted.
-  using Held = std::array<Slice, 2>;
+  // frameworks that re-run the whole layer pay for. `held`, a gradient that is being reduced, is
+  // not used, but no other buffer takes its memory before this task is emitted.
   TaskId backward(int layer, int micro_batch, Slice parameters, Slice input, Slice saved,
                   SavedMask available, Slice activation_gradient, Slice gradient,
-                  bool first_micro_batch, bool recomputes_output, const Held& held = {});
+                  bool first_micro_batch, bool recomputes_output, Slice held = {});
   TaskId embed_backward(int micro_batch, Slice activation_gradient, Slice gradient,
                         bool first_micro_batch);
 

@@ -23,7 +23,7 @@ enum class Lane : std::uint8_t {
   // others'.
   ranks_gather,  // parameters that rest in shards
   ranks_reduce,  // gradients
-  ranks_spread   // updated parameters
+  ranks_spread   // updated parameters, and complete gradients that are summed in shards
 };
 inline constexpr int lane_count = 10;
 // Lanes that come first, which one rank has by itself.
@@ -200,8 +200,8 @@ struct Task {
   bool loss_only : 1 = false;  // head: the losses and no gradient
   bool pageable : 1 = false;   // h2d, d2h: the host's side is not pinned; slower, same bytes
   // backward: SavedMask of what `saved` holds, the rest is recomputed; barrier: waits_for();
-  // collectives: calls that move it one after the other, in equal parts, as frameworks make them; 0:
-  // one
+  // collectives: calls that move it one after the other, in equal parts, as frameworks make them;
+  // 0: one
   std::uint16_t available = 0;
   // forward: SavedMask of what it writes to `saved`; barrier: holds()
   std::uint16_t saves = 0;

@@ -46,8 +46,8 @@ std::vector<Mesh> meshes_of(const Ranks& ranks) {
   for (int across = 1; across <= ranks.across; ++across) {
     if (ranks.across % across != 0) continue;  // equation 6
     for (int inside = 1; inside <= ranks.inside; ++inside) {
-      if (ranks.inside % inside != 0) continue;              // equation 5
-      if (across > 1 && inside != ranks.inside) continue;    // equation 7
+      if (ranks.inside % inside != 0) continue;            // equation 5
+      if (across > 1 && inside != ranks.inside) continue;  // equation 7
       all.push_back({inside, across});
     }
   }
@@ -74,8 +74,7 @@ double amsp_bytes(const Problem& problem, const AmspMeshes& meshes, const AmspSe
   return states + activations + settings.reserve;
 }
 
-AmspCost amsp_cost(const Problem& problem, const AmspMeshes& meshes,
-                   const AmspSettings& settings) {
+AmspCost amsp_cost(const Problem& problem, const AmspMeshes& meshes, const AmspSettings& settings) {
   const Profiler t(problem);
   const double phi = elements_of(problem);
   const auto layers = static_cast<double>(problem.model.layers);

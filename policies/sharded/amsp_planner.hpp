@@ -36,10 +36,10 @@ struct AmspPlan {
 
 // What the paper leaves open.
 struct AmspSettings {
-  double reserve = 0;           // bytes, D_tmp
-  double bucket = 1ull << 30;   // bytes, U (InternEvo's reduce_bucket_size, 512 Mi elements)
-  int modules = 7;              // K: linear layers of a block
-  bool recomputes = false;      // activations: 2 s h L + 34 s h bytes in place of 34 s h L
+  double reserve = 0;          // bytes, D_tmp
+  double bucket = 1ull << 30;  // bytes, U (InternEvo's reduce_bucket_size, 512 Mi elements)
+  int modules = 7;             // K: linear layers of a block
+  bool recomputes = false;     // activations: 2 s h L + 34 s h bytes in place of 34 s h L
 };
 
 // D_total: model states of 16-bit training with Adam, activations of a micro-batch, the reserve.

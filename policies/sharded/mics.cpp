@@ -11,7 +11,8 @@ class Mics : public Policy {
  public:
   Mics()
       : Policy("mics", "MiCS (VLDB 2022)",
-               "model states on the GPU, in shards of small groups of ranks; groups are replicas") {}
+               "model states on the GPU, in shards of small groups of ranks; groups are replicas") {
+  }
 
   Plan plan(const Problem& problem, const Costs&) const override {
     // Section 3.2, scale-aware partitioning: a partition group is as small as memory allows, and

@@ -9,6 +9,8 @@
 namespace spillway {
 
 struct ShardedOptions {
+  explicit ShardedOptions(Policy& of) : policy(of) { of.declare_for_several_ranks(); }
+
   Policy& policy;
   struct Overlap {
     bool gather = true, reduce = true, spread = true;

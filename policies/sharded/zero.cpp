@@ -13,7 +13,8 @@ class Zero : public Policy {
  public:
   Zero()
       : Policy("zero", "ZeRO (SC 2020), stages 1, 2 and 3 of DeepSpeed without offloading",
-               "optimizer state, gradients, parameters on the GPU, a shard of each on every rank") {}
+               "optimizer state, gradients, parameters on the GPU, a shard of each on every rank") {
+  }
 
   Plan plan(const Problem& problem, const Costs&) const override {
     const Mesh all = problem.ranks(), whole{1, 1};

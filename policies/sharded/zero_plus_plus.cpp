@@ -19,8 +19,7 @@ class ZeroPlusPlus : public Policy {
     Plan plan = sharded_.plan(problem, all, all, all);
     // Section 3.2, hpZ: the gather of forward also makes a second shard among the GPUs of a node,
     // from which backward gathers. Here forward gathers in two hops, of which the first makes that
-    // shard: as many bytes cross the network as in one ring through all ranks. Gradients take both
-    // hops back, as in section 3.3, where they are reduced inside nodes first.
+    // shard: as many bytes cross the network as in one ring through all ranks.
     plan.shards.second_parameters = or_node(second_, problem);
     return plan;
   }

@@ -31,6 +31,10 @@ class ZeroInfinity : public Policy {
     plan.parameters.first_in_host = max_in_cpu_;
     // Layers are alike: below the threshold every one stays on the GPU.
     if (layer_elements < param_persistence_threshold_) plan.parameters.rest = Share{.gpu = 1};
+    if (sums_in_shards(problem)) plan.shards.gradients = problem.ranks();
+    // Of stage 3: parameters on the GPU, but for those that persist, are in shards, too.
+    if (sums_in_shards(problem) && layer_elements >= param_persistence_threshold_)
+      plan.shards.parameters = problem.ranks();
     plan.gradients.on_ssd = gradients_on_ssd_;
     plan.optimizer_state.rest = Share{.ssd = 1};
     // Section 5.1.2: activation checkpoints are offloaded to host memory. Gradients of activations

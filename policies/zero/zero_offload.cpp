@@ -23,6 +23,7 @@ class ZeroOffload : public Policy {
     // Section 4.1, single GPU schedule: forward and backward of each micro-batch, then the updates.
     plan.order = {.row = 1, .updates = UpdateOrder::ascending};
     // Section 4.1: 16-bit parameters in GPU memory, gradients and optimizer state in host memory.
+    if (sums_in_shards(problem)) plan.shards.gradients = problem.ranks();
     plan.parameters.rest = on_gpu(problem) ? Share{.gpu = 1} : Share{.host = 1};
     plan.optimizer_state.rest = Share{.host = 1};
     plan.checkpoints.rest = Share(zero_.checkpoints);

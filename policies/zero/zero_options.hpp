@@ -2,9 +2,16 @@
 #pragma once
 
 #include "policies/common/policy.hpp"
+#include "policies/framework/framework.hpp"
 #include "policies/movement/plan.hpp"
 
 namespace spillway {
+
+// Whether each rank keeps its shard of sums of gradients. DeepSpeed's ranks add up the gradient of
+// every micro-batch; Spillway's own add up complete sums, once for all micro-batches.
+inline bool sums_in_shards(const Problem& problem) {
+  return problem.workload.ranks > 1 && problem.framework != own_framework;
+}
 
 struct ZeroOptions {
   Policy& policy;

@@ -10,10 +10,10 @@ using Words = std::vector<std::string>;
 namespace {
 
 Words four_servers(const Words& more) {
-  return Words{"meshes",    "--model",    "llama-7b", "--machine",
+  return Words{"meshes",       "--model", "llama-7b",        "--machine",
                "a800-cluster", "--set",   "cluster.nodes=4", "model.positions=4096",
-               "--batch",   "1024",       "--micro-batch",   "1",
-               "--sequence", "4096"} +
+               "--batch",      "1024",    "--micro-batch",   "1",
+               "--sequence",   "4096"} +
          more;
 }
 
@@ -35,10 +35,9 @@ TEST_CASE("meshes shows the least communication first, with what it is made of")
   for (const json& one : answer["meshes"]) {
     const double seconds = one["communication_seconds"];
     CHECK(seconds >= before);
-    CHECK(seconds == Approx(one["parameters_seconds"].get<double>() +
-                            one["gradients_seconds"].get<double>() +
-                            one["sync_seconds"].get<double>() +
-                            one["spread_seconds"].get<double>()));
+    CHECK(seconds ==
+          Approx(one["parameters_seconds"].get<double>() + one["gradients_seconds"].get<double>() +
+                 one["sync_seconds"].get<double>() + one["spread_seconds"].get<double>()));
     before = seconds;
   }
   const Outcome table = run(four_servers({"--top", "1"}));

@@ -104,8 +104,6 @@ fi
 
 
 class StandIn:
-    restarts_known = True
-
     def __init__(self, folder):
         self.folder = pathlib.Path(folder)
         self.jobs, bin_folder = self.folder / "jobs", self.folder / "bin"
@@ -166,8 +164,6 @@ class Unavailable(Exception):
 
 class RealSlurm:
     """Requeued jobs start 5 s later (cred_expire), not after two minutes."""
-
-    restarts_known = True
 
     def __init__(self, folder):
         missing = [name for name in ("munged", "slurmctld", "slurmd", "sbatch", "scontrol") if not shutil.which(name)]

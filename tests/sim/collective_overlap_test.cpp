@@ -38,7 +38,8 @@ double step_seconds(const Problem& problem, const std::string& policy) {
   return simulate(build_schedule(problem, policy, 6)).step_seconds;
 }
 
-// Seconds of the schedule in which tasks of the lane run while the GPU computes.
+// Seconds of the schedule in which tasks of the lane run while the GPU computes; updates apart, of
+// which one spreads while the next runs.
 double beside_compute(const Problem& problem, const std::string& policy, Lane lane) {
   const Schedule schedule = build_schedule(problem, policy, 4);
   const SimulationResult result = simulate(schedule);
@@ -47,6 +48,7 @@ double beside_compute(const Problem& problem, const std::string& policy, Lane la
     if (schedule.tasks()[a].lane != lane) continue;
     for (std::size_t b = 0; b < schedule.tasks().size(); ++b) {
       if (schedule.tasks()[b].lane != Lane::gpu_compute) continue;
+      if (schedule.tasks()[b].kind == TaskKind::optimizer) continue;
       const SimulatedTask &one = result.tasks[a], &other = result.tasks[b];
       ns += std::max<std::int64_t>(
           0, std::min(one.end_ns, other.end_ns) - std::max(one.start_ns, other.start_ns));
@@ -78,7 +80,9 @@ TEST_CASE("What does not overlap has the GPU wait, what does runs beside its com
 }
 
 TEST_CASE("AMSP without overlap takes as much longer as its collectives take") {
-  const Problem problem = two_nodes(1);
+  Problem problem = two_nodes(1);
+  problem.machine.gpu.adam_params_per_second = 1e15;  // updates take no time
+  problem.machine.gpu.launch_ns = 0;
   const Machine::Cluster& cluster = problem.machine.cluster;
   const auto elements = [&](int unit) {
     return static_cast<std::uint64_t>(unit_elements(problem.model, unit));
@@ -98,14 +102,15 @@ TEST_CASE("AMSP without overlap takes as much longer as its collectives take") {
   const double reduced = step_seconds(problem, amsp + "reduce");
   const double both = step_seconds(problem, amsp + "reduce+spread");
   // Hidden, but for what is reduced after the last layer's backward.
-  const double tail = collective_seconds(cluster, TaskKind::all_reduce, shard_group({2, 2}),
-                                         4 * (elements(0) + elements(6)), cluster.nvlink,
-                                         cluster.nic);
+  const double tail =
+      collective_seconds(cluster, TaskKind::all_reduce, shard_group({2, 2}),
+                         4 * (elements(0) + elements(6)), cluster.nvlink, cluster.nic);
   CHECK(none - reduced == Approx(reduce - tail).epsilon(0.05));
   // Hidden, but for the embedding's parameters, which the next forward begins with.
   const double first = collective_seconds(cluster, TaskKind::all_gather, shard_group({2, 1}),
                                           2 * elements(6), cluster.nvlink, cluster.nic);
-  CHECK(reduced - both == Approx(spread - first).epsilon(0.05));
+  // What memory bounds in a layer takes time of its own, under which a little more is hidden.
+  CHECK(reduced - both == Approx(spread - first).epsilon(0.15));
 }
 
 TEST_CASE("Gathers and reductions that run at once share the network") {

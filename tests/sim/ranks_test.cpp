@@ -195,3 +195,34 @@ TEST_CASE("Ranks that have other collectives are refused") {
   schedules[1] = schedules_of(problem, "zero-infinity", 2)[1];
   CHECK_THROWS_AS(simulate_ranks(schedules), InputError);
 }
+
+// Which links matter to whom: GPUs of a node reach each other over NVLink, nodes over their cards.
+TEST_CASE("Half of a link makes steps longer that use it, and no others") {
+  const ModelSpec model = load_model("gpt2-1.5b");
+  const auto step = [&](const char* nodes, const std::vector<std::string>& more) {
+    std::vector<std::string> keys = {nodes};
+    keys.insert(keys.end(), more.begin(), more.end());
+    const Machine node = load_machine("h100-80gb-8gpu", keys);
+    return simulate(build_schedule(problem_of(model, node, 1),
+                                   "spillway:parameters.rest=gpu:1,optimizer_state.rest=gpu:1,"
+                                   "shards.parameters=8x1",
+                                   5))
+        .step_seconds;
+  };
+  const char *one = "cluster.nodes=1", *two = "cluster.nodes=2";
+  const std::vector<std::string> usual,
+      slow_nvlink = {"cluster.nvlink=100GB/s"}, slower_nvlink = {"cluster.nvlink=50GB/s"},
+      slow_nic = {"cluster.nic=50GB/s"}, slower_nic = {"cluster.nic=25GB/s"};
+  CHECK(step(one, slower_nvlink) > 1.2 * step(one, slow_nvlink));
+  CHECK(step(one, slower_nic) == step(one, usual));
+  CHECK(step(two, slower_nic) > 1.2 * step(two, slow_nic));
+  // A step of four GPUs without NVLink waits for PCIe and, at half of that, longer.
+  const auto pcie = [&](const std::vector<std::string>& keys) {
+    const Machine node = load_machine("a100-80gb-4gpu", keys);
+    return simulate(build_schedule(problem_of(model, node, 1),
+                                   "spillway:parameters.rest=gpu:1,optimizer_state.rest=gpu:1", 5))
+        .step_seconds;
+  };
+  CHECK(pcie({"pcie.h2d=12GB/s", "pcie.d2h=12GB/s"}) > 1.2 * pcie({}));
+  CHECK(pcie({"cluster.nvlink=300GB/s"}) < pcie({}));
+}

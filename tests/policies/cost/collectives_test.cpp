@@ -67,9 +67,7 @@ TEST_CASE("An all-reduce takes the faster of ring and tree") {
   // Tree: 2 v over the cards, 2 (log2 p1 alpha_network + (p0 - 1) alpha) of latency.
   const RankGroup all = shard_group({8, 16});
   const auto ring = [](double v) { return 2 * 127 * alpha_network + 2 * v * 127 / 128 / nic; };
-  const auto tree = [](double v) {
-    return 2 * (4 * alpha_network + 7 * alpha) + 2 * v / nic;
-  };
+  const auto tree = [](double v) { return 2 * (4 * alpha_network + 7 * alpha) + 2 * v / nic; };
   const std::uint64_t small = 1 << 20, large = 1ull << 34;
   CHECK(seconds(cluster(), TaskKind::all_reduce, all, small) == Approx(tree(1 << 20)));
   CHECK(seconds(cluster(), TaskKind::all_reduce, all, large) ==

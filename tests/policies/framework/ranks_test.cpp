@@ -1,5 +1,5 @@
-// What a framework adds to the collectives of several ranks: calls, buckets, narrower gradients, and
-// the time of the host between backward and the updates.
+// What a framework adds to the collectives of several ranks: calls, buckets, narrower gradients,
+// and the time of the host between backward and the updates.
 #include <catch2/catch.hpp>
 
 #include <cmath>
@@ -70,9 +70,9 @@ TEST_CASE("Gradients are summed and sent in the framework's width, and take that
       }
       return bytes;
     };
-    CHECK(static_cast<double>(gradients(narrow)) ==
-          Approx(static_cast<double>(gradients(own)) / static_cast<double>(width) * 2)
-              .epsilon(0.01));
+    CHECK(
+        static_cast<double>(gradients(narrow)) ==
+        Approx(static_cast<double>(gradients(own)) / static_cast<double>(width) * 2).epsilon(0.01));
     CHECK(find_race(narrow) == "");
     CHECK(find_overlap(narrow) == "");
   }
@@ -129,7 +129,7 @@ TEST_CASE("The host works for a while between backward and the updates, once a s
     ++waits;
     CHECK_FALSE(updates);
     CHECK(costs.of(task).latency_ns == 5'000'000 + problem.machine.host.sync_ns);
-    CHECK(task.waits_for() == LaneSet{Lane::gpu_compute, Lane::ranks_reduce});
+    CHECK(task.waits_for() == LaneSet{Lane::gpu_compute, Lane::ranks_reduce, Lane::ranks_spread});
     CHECK(task.holds() == LaneSet{Lane::gpu_compute});
   }
   CHECK(waits == 1);
@@ -139,8 +139,11 @@ TEST_CASE("What is wrong with a framework's keys of ranks is said") {
   const auto rejects = [](const std::string& key, const std::string& what) {
     check_error([&] { load_framework("spillway:" + key); }, what, "");
   };
-  rejects("ranks.gradient_bytes=3", "--set ranks.gradient_bytes=3");
-  rejects("ranks.layer_calls=1001", "--set ranks.layer_calls=1001");
-  rejects("ranks.reduce_bucket=-1", "--set ranks.reduce_bucket=-1");
-  rejects("host.step=2000s", "--set host.step=2000s");
+  rejects("ranks.gradient_bytes=3",
+          "ranks.gradient_bytes=3: ranks.gradient_bytes: it is not 0, 2 or 4");
+  rejects("ranks.layer_calls=1001",
+          "ranks.layer_calls=1001: ranks.layer_calls: it is more than 1000");
+  rejects("ranks.reduce_bucket=-1",
+          "ranks.reduce_bucket=-1: ranks.reduce_bucket: \"-1\" is not a whole");
+  rejects("host.step=2000s", "host.step=2000s: host.step: it is more than 1000 s");
 }

@@ -22,7 +22,7 @@ std::vector<Pieces> pieces_of(const Problem& problem, const Plan& plan, const Or
   const Timetable times(problem, plan, work);
   Program program(problem);
   Activations activations(program, plan, work, times);
-  return place_model_states(program, plan, work, activations);
+  return place_model_states(program, plan, Shards(problem, plan), work, activations);
 }
 
 // "first-end parameters/state", in cells; "d" where delayed.
