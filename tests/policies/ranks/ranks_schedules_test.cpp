@@ -217,7 +217,9 @@ TEST_CASE("Any legal choice on several ranks computes what it must on each") {
   }
   if (seeds < 250) return;
   // The choices did happen.
-  CHECK(kinds.size() == task_kind_count);
+  for (const TaskKind kind : {TaskKind::all_gather, TaskKind::reduce_scatter, TaskKind::all_reduce,
+                              TaskKind::norms_reduce, TaskKind::write, TaskKind::gradient_norm})
+    CHECK(kinds[kind] > 50);
   CHECK(adds > 100);
   CHECK(ordered > 5);
 }
