@@ -147,7 +147,7 @@ struct Plan {
     // Of parameters that rest on the GPU, which are gathered for their use. Open: whole on every
     // rank. What rests elsewhere is in the shards of optimizer state.
     Mesh parameters{0, 0};
-    // Of parameters between a forward and the backward of its micro-batch: a second, larger shard,
+    // Of these, between a forward and the backward of its micro-batch: a second, larger shard,
     // gathered over the ranks of `parameters` that do not share it, and from which the whole is
     // gathered. Gradients are in the shards of parameters then. Open: there is none.
     Mesh second_parameters{0, 0};

@@ -59,7 +59,10 @@ class Shards {
   bool spreads(int unit) const { return state_ != parameters(unit); }
 
   // Whether a larger shard of a unit's parameters stays from forward to backward; and its elements.
-  bool keeps_second(int unit) const { return gathers(unit) && second_.size() > 0; }
+  // Only of parameters that rest on the GPU.
+  bool keeps_second(int unit) const {
+    return second_.size() > 0 && gathers(unit) && plan_.parameters.rest.at(unit, layers_).gpu > 0;
+  }
   ElementRange second(int unit) const { return cut({0, whole(unit)}, second_, {}); }
 
   // From what a rank keeps, or from its second shard where it has one, to the whole.

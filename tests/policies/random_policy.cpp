@@ -150,8 +150,7 @@ void cut_into_shards(Dice& dice, const Problem& problem, Plan& plan) {
     plan.shards.parameters = gradients.size() > 1 && dice.chance(0.5)
                                  ? gradients
                                  : random_mesh(dice, gradients.size() > 1 ? gradients : state);
-  const bool same = gradients.size() > 1 && plan.shards.parameters == gradients &&
-                    (all_rest_on_gpu || gradients == state);
+  const bool same = gradients.size() > 1 && plan.shards.parameters == gradients && all_rest_on_gpu;
   if (same && dice.chance(0.6)) plan.shards.second_parameters = random_mesh(dice, gradients);
   plan.shards.gather_overlaps = dice.chance(0.6);
   plan.shards.all_reduce = dice.chance(0.3);

@@ -272,15 +272,12 @@ class JointRun {
   }
   std::string stated_sum(int rank, int unit, Held held, int step) {
     const Mesh mesh = unit < layers_ ? stated_.gradients : Mesh{};
-    const Mesh first = mesh.size() > 1 ? stated_.second : Mesh{};
     const auto summed = [&](int of_rank) {
       std::string text;
       for (const int m : of(of_rank).order_of(step, held, unit)) {
         text += text.empty() ? "" : "+";
-        text += over(among(mesh, first), of_rank, [&](int one) {
-          return over(RankGroup{first, 1, 1}, one,
-                      [&](int rank_of) { return fmt::format("r{}m{}", rank_of, m); });
-        });
+        text += over(RankGroup{mesh, 1, 1}, of_rank,
+                     [&](int one) { return fmt::format("r{}m{}", one, m); });
       }
       return text;
     };

@@ -15,7 +15,6 @@ struct StatedShards {
   Mesh gradients;  // 1x1: sums of whole layers, reduced once they are complete
   Mesh optimizer_state;
   bool all_reduce = false;
-  Mesh second = {};  // gradients of micro-batches are reduced in it first; 1x1: at once
 };
 
 // `schedules` are those of all ranks, in order of rank. Each must do what find_dataflow_error asks
@@ -28,10 +27,8 @@ struct StatedShards {
 //                          share out optimizer state are added up, ascending; then those that hold
 //                          the same part of it
 //   all_reduce             the same, but all ranks are added up at once
-//   sums in shards         of each micro-batch, the ranks of a mesh of gradients are added up,
-//   those
-//                          of second shards first where there are any; the results are added as
-//                          they are made; then as above, over what is left
+//   sums in shards         of each micro-batch, the ranks of a mesh of gradients are added up; the
+//                          results are added as they are made; then as above, over what is left
 //
 // so that all ranks that update the same elements do so with the same bits. Norms are sums over all
 // parts of a gradient. After the last task every home of every rank holds the state after the last

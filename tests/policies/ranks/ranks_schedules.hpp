@@ -45,8 +45,7 @@ inline StatedShards stated_shards(const Problem& problem, const Plan& plan) {
     return mesh.size() > 0 ? mesh : usual;
   };
   return {or_else(plan.shards.gradients, Mesh{}),
-          or_else(plan.shards.optimizer_state, problem.ranks()), plan.shards.all_reduce,
-          or_else(plan.shards.second_parameters, Mesh{})};
+          or_else(plan.shards.optimizer_state, problem.ranks()), plan.shards.all_reduce};
 }
 
 }  // namespace spillway::test
