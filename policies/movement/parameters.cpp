@@ -134,6 +134,7 @@ void Parameters::gather(const ParameterFetch& fetch, Arriving& arriving) {
   if (shards_.keeps_second(unit)) {
     Slice& second = second_[unit_index(unit)];
     if (work_.visits[fetch.use].kind != VisitKind::backward) {
+      second = part;
       if (shards_.second_group(unit).size() > 1) {
         second = gpu_buffer(unit, shards_.second(unit).elements);
         program_.all_gather(lane, shards_.second_group(unit), part, second, unit);
@@ -141,6 +142,7 @@ void Parameters::gather(const ParameterFetch& fetch, Arriving& arriving) {
     }
     part = second;
   }
+  arriving.whole = part;
   if (shards_.gather_group(unit).size() > 1) {
     arriving.whole = gpu_buffer(unit, shards_.whole(unit));
     program_.all_gather(lane, shards_.gather_group(unit), part, arriving.whole, unit);
