@@ -31,7 +31,9 @@ constexpr std::array<double, 4> parts_of_depth = {1, 2, 4, 8};
 constexpr double sum_bytes = 8;  // an fp32 partial sum is written and read
 
 // With gpu.product_gain (shape_times.hpp).
-constexpr double share_of_bandwidth = 0.9, kernel_seconds = 3e-6;
+constexpr double share_of_bandwidth = 0.9;
+// Of gpu.launch, what each kernel takes on the GPU: 3 us of the 10 us that shipped cards have.
+constexpr double kernel_share_of_launch = 0.3e-9;
 // The head's norm, forward and backward, and its cross entropy, which reads and writes logits.
 constexpr double norm_tensors = 5, logit_tensors = 2;
 
@@ -179,7 +181,8 @@ double ShapeTimes::backward_seconds(const LayerOperator& one) const {
 double ShapeTimes::moving_seconds(double elements) const {
   if (!moves_ || elements <= 0) return 0;
   const double bytes = elements * static_cast<double>(problem_.activation_bytes());
-  return bytes / (gpu_.memory_bandwidth * share_of_bandwidth) + kernel_seconds;
+  return bytes / (gpu_.memory_bandwidth * share_of_bandwidth) +
+         kernel_share_of_launch * static_cast<double>(gpu_.launch_ns);
 }
 
 double ShapeTimes::head_seconds() const {
@@ -199,7 +202,7 @@ double ShapeTimes::head_seconds() const {
 }
 
 double ShapeTimes::attention_seconds(double flops) const {
-  const double kernel = moves_ ? kernel_seconds : 0;
+  const double kernel = moves_ ? kernel_share_of_launch * static_cast<double>(gpu_.launch_ns) : 0;
   if (gpu_.attention_flops <= 0) return flops / (gpu_.flops * gpu_.clock) + kernel;
   const double slower =
       attention_slowdown(problem_.model.width_of_head(), problem_.workload.sequence);
@@ -211,7 +214,7 @@ double ShapeTimes::product_seconds(const ProductShape& shape, std::int64_t token
       !shares_.empty()
           ? product_flops(shape) / (gpu_.flops * gpu_.clock * share_at(tokens))
           : (gpu_.multiprocessors > 0 ? quantised_seconds(shape) : product_flops(shape) / flops_);
-  const double kernel = moves_ ? kernel_seconds : 0;
+  const double kernel = moves_ ? kernel_share_of_launch * static_cast<double>(gpu_.launch_ns) : 0;
   if (gpu_.memory_bandwidth <= 0) return compute;
   const auto rows = static_cast<double>(shape.rows), columns = static_cast<double>(shape.columns),
              depth = static_cast<double>(shape.depth);

@@ -25,10 +25,10 @@
 //
 // With gpu.product_gain, what is left of a layer takes time, too: norms, GELU or SwiGLU, rotation,
 // sums of biases, and the head's norm and cross entropy read and write their elements at nine
-// tenths of gpu.memory_bandwidth (a copy on an H200: 4.3 of 4.8 TB/s), and each kernel takes 3 us
-// to start and to end on the GPU. A hidden size of 768 has seven times as many of these elements a
-// FLOP as one of 5120. Without that key gpu.flops is of a whole layer, beside which they count
-// nothing.
+// tenths of gpu.memory_bandwidth (a copy on an H200: 4.3 of 4.8 TB/s), and each kernel takes 0.3
+// gpu.launch to start and to end on the GPU. A hidden size of 768 has seven times as many of these
+// elements a FLOP as one of 5120. Without that key gpu.flops is of a whole layer, beside which they
+// count nothing.
 //
 // Another framework fuses nothing (PyTorch, operator by operator): residuals are added, values
 // dropped and heads transposed in passes of their own, forward and backward. It reaches gpu.flops
