@@ -195,6 +195,7 @@ TEST_CASE("Of a unit with adapters the norm is taken over these, and no frozen u
   // What follows the adapters' gradient is another buffer's.
   std::vector<float> gradient(static_cast<std::size_t>(trained_elements(problem.model, 0)), 0.5f);
   const auto n = static_cast<double>(gradient.size());
+  task.bytes = gradient.size() * sizeof(float);
   gradient.resize(2 * gradient.size(), std::nanf(""));
   double norm = -1, squares = -1;
   Operands o;

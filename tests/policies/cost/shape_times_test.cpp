@@ -154,6 +154,7 @@ TEST_CASE("With the rate of products, what a layer does beside them takes the by
   problem.machine.gpu.multiprocessors = 0;
   problem.machine.gpu.product_gain = 1.25;
   problem.machine.gpu.memory_bandwidth = 1e12;
+  problem.machine.gpu.launch_ns = 10'000;
   const double column = 512 * 2 / 0.9e12, tensor = 128 * column, kernel = 3e-6;
   const auto beside = [&](const Task& task, double attention) {
     // Products go at the gain, or as fast as their matrices move; attention as gpu.flops says.
