@@ -1,5 +1,5 @@
-// A value of every field of a workload that it does not have by itself: for tests of what reads or
-// writes all of them. Together they are a workload of gpt-tiny.
+// A value of every field of a workload that is always written, which the field does not have by
+// itself: for tests of what reads or writes all of them. Together they are a workload of gpt-tiny.
 #pragma once
 
 #include "policies/workload/workload_fields.hpp"

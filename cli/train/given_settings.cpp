@@ -54,6 +54,7 @@ TrainRequest train_request(const CLI::App& command, const TrainOptions& options,
   request.trace = settings.start.trace;
   request.remove_store = settings.start.remove_store;
   request.retune = settings.start.retune;
+  request.rank_timeout = settings.start.rank_timeout;
   request.io = choose_named_io(settings.start.io);
   request.resume = options.resume;
   request.take_over = options.take_over;

@@ -274,10 +274,8 @@ void train_beside(const TrainRequest& request, StopSignals& signals, int& exit_c
 // Among the ranks that mpirun has started: all of them end where one fails.
 void train_on_ranks(TrainRequest request, const TrainOptions& options, StopSignals& signals,
                     int& exit_code) {
-  const TrainSettings settings = read_train_settings(request.settings);
   RankTimes times;
-  times.silence =
-      std::chrono::milliseconds(static_cast<std::int64_t>(1000 * settings.start.rank_timeout));
+  times.silence = std::chrono::milliseconds(static_cast<std::int64_t>(1000 * request.rank_timeout));
   RankTeam team(start_mpi(), times);
   request.team = &team;
   try {

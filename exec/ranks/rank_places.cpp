@@ -15,4 +15,10 @@ StoreLocation place_of_rank(StoreLocation of_first, int rank) {
   return of_first;
 }
 
+StoreLocation place_beside(StoreLocation of_other, int rank) {
+  for (std::filesystem::path& directory : of_other.directories)
+    directory = directory.parent_path() / ("rank-" + std::to_string(rank));
+  return of_other;
+}
+
 }  // namespace spillway

@@ -12,5 +12,7 @@ namespace spillway {
 // DIR/rank-R of DIR, or of a DIR/rank-0 that is named itself.
 std::filesystem::path place_of_rank(const std::filesystem::path& directory, int rank);
 StoreLocation place_of_rank(StoreLocation of_first, int rank);
+// The store of `rank`, where that of another one of the ranks is `of_other`.
+StoreLocation place_beside(StoreLocation of_other, int rank);
 
 }  // namespace spillway

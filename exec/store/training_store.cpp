@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/errors.hpp"
+#include "exec/ranks/shards_at_rest.hpp"
 #include "exec/run/frozen_origin.hpp"
 #include "exec/run/training_record.hpp"
 #include "policies/model/units.hpp"
@@ -388,9 +389,11 @@ void TrainingStore::fill(const Schedule& schedule, Device& device, const StateVa
     }
     StateReader reader(in_place_ ? *store_ : *old_.store, record,
                        in_place_ ? *chunks_ : *old_.chunks);
+    // A rank may keep more of the weights than it updates.
+    ShardsAtRest all(*options_.resume, reader, options_.make_ring);
     const auto committed = [&](std::int64_t unit, int moment, std::uint64_t first,
                                std::uint64_t count,
-                               float* to) { reader.read(unit, moment, first, count, to); };
+                               float* to) { all.read(unit, moment, first, count, to); };
     access.write(
         with_frozen(schedule.problem().model, committed, initial),
         in_place_ ? ModelAccess::Homes::not_on_ssd_optimizer_state : ModelAccess::Homes::all);

@@ -60,6 +60,7 @@ struct TrainRequest {
   // job. Rank 0 has the folder and tells of the training; the others take from it what it has
   // settled on.
   RankTeam* team = nullptr;
+  double rank_timeout = 10;  // seconds: of who makes the team
 };
 
 // What a training tells while it trains; each may be empty.

@@ -9,8 +9,8 @@
 
 namespace spillway {
 
-// Built-in policies as published, but for those of several ranks, which any answer is compared with; and with the options that may
-// make them faster.
+// Built-in policies as published, but for those of several ranks, which any answer is compared
+// with; and with the options that may make them faster.
 std::vector<std::string> published_policies();
 std::vector<std::string> policy_variants();
 

@@ -135,7 +135,8 @@ class Settler {
     while (from < last_ && !fit(trial_extent(from), tiers)) from = after(from);
     return from;
   }
-  // The first of those that lack the least share of what they take of the memory that lacks most.
+  // The first of those that lack the least: shares of what they take, of each memory that lacks,
+  // added up.
   // Of many alternatives some are looked at.
   std::size_t lacking_least() {
     constexpr std::size_t most_looked_at = 16;
@@ -150,13 +151,13 @@ class Settler {
   // Of the memories, not of the ssd.
   double lacking(const TierBytes& bytes) const {
     const TierBytes capacity = {problem_.machine.gpu.memory, problem_.machine.host.memory, 0};
-    double most = 0;
+    double shares = 0;
     for (std::size_t tier = 0; tier < 2; ++tier) {
       if (bytes[tier] <= capacity[tier]) continue;
-      most = std::max(most, static_cast<double>(bytes[tier] - capacity[tier]) /
-                                static_cast<double>(bytes[tier]));
+      shares +=
+          static_cast<double>(bytes[tier] - capacity[tier]) / static_cast<double>(bytes[tier]);
     }
-    return most;
+    return shares;
   }
   std::size_t after(std::size_t k) const {
     constexpr std::uint64_t most_tasks_tried = 4'000'000;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/errors.hpp"
+#include "policies/framework/rank_collectives.hpp"
 #include "policies/framework/tensor_replay.hpp"
 #include "policies/model/scratch.hpp"
 #include "policies/model/tensors.hpp"
@@ -31,18 +32,13 @@ class Layer {
         problem_(program.problem()),
         again_(program, recording),
         width_(problem_.gradient_bytes()),
-        reduced_(again_,
-                 bucket_bytes(framework.reduce_bucket,
-                              framework.summed_gradient_bytes > 0
-                                  ? static_cast<std::uint64_t>(framework.summed_gradient_bytes)
-                                  : width_)),
-        spread_(again_, bucket_bytes(framework.spread_bucket, problem_.parameter_bytes())),
+        collectives_(again_, framework, problem_),
         wide_(std::max<std::uint64_t>(width_,
                                       static_cast<std::uint64_t>(framework.gradient_bytes))) {}
 
   void lay() {
     shrink_to_pieces();
-    shrink_gradients();
+    collectives_.shrink_gradients();
     take_gpu_memory();
     take_host_memory();
     if (framework_.pageable_checkpoints && framework_.last_checkpoint_leaves && checkpoints_leave())
@@ -59,15 +55,10 @@ class Layer {
       for (const TaskId moved : copies->second) add(moved);
     }
     again_.points(count, [&](HostPoint point) { pass(point); });
-    reduced_.flush();
-    spread_.flush();
+    collectives_.flush();
   }
 
  private:
-  static std::uint64_t bucket_bytes(std::int64_t elements, std::uint64_t width) {
-    return static_cast<std::uint64_t>(elements) * width;
-  }
-
   // -- memory
   // ----------------------------------------------------------------------------------------
   void take(Tier tier, std::uint64_t bytes) {
@@ -163,19 +154,6 @@ class Layer {
       }
     }
     again_.shrink(bytes);
-  }
-
-  // Gradients on the GPU of several ranks, where the other program sums them in fewer bytes.
-  void shrink_gradients() {
-    const auto bytes = static_cast<std::uint64_t>(framework_.summed_gradient_bytes);
-    if (bytes == 0 || bytes >= width_ || problem_.workload.ranks == 1) return;
-    const auto buffers = again_.buffers();
-    std::vector<std::uint64_t> wanted(buffers.size());
-    for (BufferId id = 0; id < buffers.size(); ++id) {
-      if (buffers[id].tier == Tier::gpu && !buffers[id].persistent && is_gradient(id))
-        wanted[id] = std::max<std::uint64_t>(1, buffers[id].bytes / width_ * bytes);
-    }
-    again_.shrink(wanted);
   }
 
   void take_gpu_memory() {
@@ -346,79 +324,20 @@ class Layer {
   // -- waits and copies
   // ------------------------------------------------------------------------------
   void pass(HostPoint point) {
-    if (point == HostPoint::optimizer_begins && framework_.step_ns > 0) {
-      reduced_.flush();
-      again_.barrier({Lane::gpu_compute, Lane::ranks_reduce}, {Lane::gpu_compute},
-                     framework_.step_ns);
-    }
+    collectives_.pass(point);
     leaves_ =
         point == HostPoint::gradients_leave || (leaves_ && point != HostPoint::gradients_left);
     for (const WaitRule& wait : framework_.waits) {
       if (wait.at != point) continue;
-      reduced_.flush();
-      spread_.flush();
+      collectives_.flush();
       again_.barrier(wait.waits_for, wait.holds);
     }
-  }
-
-  // -- collectives
-  // ----------------------------------------------------------------------------------
-  // Those of one purpose that go together, until they are as large as a bucket.
-  class Together {
-   public:
-    Together(Rewriting& again, std::uint64_t bytes) : again_(again), most_(bytes) {}
-    void add(const Task& task, std::span<const Access> accesses) {
-      if (most_ == 0) return again_.emit(task, accesses);
-      constexpr std::size_t most_accesses = 200;
-      const bool is_other = task_.kind != task.kind || task_.group != task.group;
-      if (is_other || task_.bytes + task.bytes > most_ ||
-          accesses_.size() + accesses.size() > most_accesses)
-        flush();
-      const std::uint64_t bytes = task_.bytes;
-      task_ = task;
-      task_.bytes += bytes;
-      accesses_.insert(accesses_.end(), accesses.begin(), accesses.end());
-    }
-    void flush() {
-      if (accesses_.empty()) return;
-      again_.emit(task_, accesses_);
-      held_.clear();
-      if (task_.kind == TaskKind::reduce_scatter) {
-        for (const Access& access : accesses_) {
-          if (access.role == Role::source) held_.push_back(access);
-        }
-      }
-      accesses_.clear();
-      task_ = {};
-    }
-    // What the last of them read, and whose memory nothing is to take before the next one: a
-    // program that reduces in buckets has two.
-    const std::vector<Access>& held() const { return held_; }
-    void let_go() { held_.clear(); }
-
-   private:
-    Rewriting& again_;
-    std::uint64_t most_;
-    Task task_;
-    std::vector<Access> accesses_, held_;
-  };
-
-  void collective(Task task, std::span<const Access> accesses) {
-    const auto summed = static_cast<std::uint64_t>(framework_.summed_gradient_bytes);
-    const bool of_gradients = task.lane == Lane::ranks_reduce;
-    if (task.kind == TaskKind::norms_reduce) return again_.emit(task, accesses);
-    if (of_gradients && summed > 0) task.bytes = task.bytes / width_ * summed;
-    // After every micro-batch, or before every use.
-    if (task.lane == Lane::ranks_gather || task.micro_batch >= 0) {
-      task.available = static_cast<std::uint16_t>(framework_.layer_calls);
-      return again_.emit(task, accesses);
-    }
-    (of_gradients ? reduced_ : spread_).add(task, accesses);
   }
 
   void add(TaskId id) {
     Task task = again_.tasks()[id];
     const auto accesses = again_.accesses(id);
+    if (!is_collective(task.kind)) collectives_.before(task);
     switch (task.kind) {
       case TaskKind::forward:
         if (last_checkpoint_.valid() && task.layer + 1 == problem_.model.layers)
@@ -445,24 +364,12 @@ class Layer {
       case TaskKind::reduce_scatter:
       case TaskKind::all_reduce:
       case TaskKind::norms_reduce:
-        collective(task, accesses);
+        collectives_.add(task, accesses);
         return;
       default:
         break;
     }
-    // What uses the results of collectives that wait for others.
-    const bool uses_sums = task.kind == TaskKind::optimizer || task.kind == TaskKind::gradient_norm;
-    if (uses_sums || task.kind == TaskKind::barrier) reduced_.flush();
-    if (uses_sums) reduced_.let_go();
-    if (!uses_sums && task.kind != TaskKind::barrier) spread_.flush();
-    if (task.kind == TaskKind::barrier && task.waits_for().contains(Lane::ranks_spread))
-      spread_.flush();
-    if (task.kind == TaskKind::backward && !reduced_.held().empty()) {
-      std::vector<Access> holding(accesses.begin(), accesses.end());
-      holding.insert(holding.end(), reduced_.held().begin(), reduced_.held().end());
-      return again_.emit(task, holding);
-    }
-    again_.emit(task, accesses);
+    again_.emit(task, collectives_.holding(task, accesses));
   }
 
   // Copies of gradients that the host thread waits for are made as soon as the gradient is.
@@ -565,7 +472,7 @@ class Layer {
   const Problem& problem_;
   Rewriting again_;
   std::uint64_t width_;  // bytes of a gradient in the schedule
-  Together reduced_, spread_;
+  RankCollectives collectives_;
   std::uint64_t wide_;  // bytes of a gradient that leaves the GPU
   Slice bucket_;
   Slice last_checkpoint_;  // in host memory

@@ -318,8 +318,15 @@ void FieldReader::fail(const FieldProblem& problem) const {
 }
 
 void FieldReader::fail_unknown(const std::string& key, const std::string& place) const {
+  std::vector<std::string> sections;
+  for (const Field& field : fields_) {
+    const std::string section = field.key.substr(0, field.key.find('.'));
+    if (section != field.key && (sections.empty() || sections.back() != section))
+      sections.push_back(section);
+  }
+  const bool is_section = !near_names(key, sections).empty();
   throw InputError(place, 0, fmt::format("unknown key {}", key),
-                   unknown_name_hint(key, keys_of(fields_)));
+                   unknown_name_hint(key, is_section ? sections : keys_of(fields_)));
 }
 
 }  // namespace spillway

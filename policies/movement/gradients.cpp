@@ -115,7 +115,9 @@ Slice Gradients::embedding_accumulator(VisitId v) {
 
 // A complete sum of this rank. Returns what it updates of the sum over all ranks.
 Slice Gradients::add_up(int unit, Slice sum, BufferKind kind) {
-  constexpr Lane lane = Lane::ranks_reduce;
+  // Of shards, into which gradients are reduced after every micro-batch, on another lane than these
+  // reductions, which do not wait for it (AMSP).
+  const Lane lane = shards_.reduces_each(unit) ? Lane::ranks_spread : Lane::ranks_reduce;
   const ElementRange updated = shards_.updated(unit), summed = shards_.summed(unit);
   if (!plan_.shards.reduce_overlaps) program_.barrier({Lane::gpu_compute}, {lane});
   if (plan_.shards.all_reduce) {

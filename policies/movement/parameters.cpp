@@ -111,8 +111,8 @@ void Parameters::copy(std::size_t f, double share) {
   }
   if (to > arriving.arrived) upload(fetch.unit, arriving.arrived, to, arriving.copied);
   arriving.arrived = std::max(arriving.arrived, to);
-  const bool is_there = shards_.any() ? share >= 1 : to == elements(fetch.unit);
-  if (!is_there) return;
+  const bool has_arrived = shards_.any() ? share >= 1 : to == elements(fetch.unit);
+  if (!has_arrived) return;
   gather(fetch, arriving);
   if (stays_in_host(fetch.unit, f + 1)) return;
   for (Piece& piece : units_[unit_index(fetch.unit)]) piece.fresh_parameters = {};
@@ -134,20 +134,18 @@ void Parameters::gather(const ParameterFetch& fetch, Arriving& arriving) {
   if (shards_.keeps_second(unit)) {
     Slice& second = second_[unit_index(unit)];
     if (work_.visits[fetch.use].kind != VisitKind::backward) {
+      second = part;
       if (shards_.second_group(unit).size() > 1) {
         second = gpu_buffer(unit, shards_.second(unit).elements);
         program_.all_gather(lane, shards_.second_group(unit), part, second, unit);
-      } else {
-        second = part;
       }
     }
     part = second;
   }
+  arriving.whole = part;
   if (shards_.gather_group(unit).size() > 1) {
     arriving.whole = gpu_buffer(unit, shards_.whole(unit));
     program_.all_gather(lane, shards_.gather_group(unit), part, arriving.whole, unit);
-  } else {
-    arriving.whole = part;
   }
   if (!plan_.shards.gather_overlaps) program_.barrier({lane}, {Lane::gpu_compute});
 }

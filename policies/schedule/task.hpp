@@ -23,7 +23,7 @@ enum class Lane : std::uint8_t {
   // others'.
   ranks_gather,  // parameters that rest in shards
   ranks_reduce,  // gradients
-  ranks_spread   // updated parameters
+  ranks_spread   // updated parameters, and complete gradients that are summed in shards
 };
 inline constexpr int lane_count = 10;
 // Lanes that come first, which one rank has by itself.

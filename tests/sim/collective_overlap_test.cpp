@@ -109,7 +109,8 @@ TEST_CASE("AMSP without overlap takes as much longer as its collectives take") {
   // Hidden, but for the embedding's parameters, which the next forward begins with.
   const double first = collective_seconds(cluster, TaskKind::all_gather, shard_group({2, 1}),
                                           2 * elements(6), cluster.nvlink, cluster.nic);
-  CHECK(reduced - both == Approx(spread - first).epsilon(0.05));
+  // What memory bounds in a layer takes time of its own, under which a little more is hidden.
+  CHECK(reduced - both == Approx(spread - first).epsilon(0.15));
 }
 
 TEST_CASE("Gathers and reductions that run at once share the network") {

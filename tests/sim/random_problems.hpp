@@ -86,13 +86,14 @@ inline Schedule twice_as_slow(const Schedule& schedule) {
   Problem problem = schedule.problem();
   Machine& m = problem.machine;
   for (double* rate :
-       {&m.gpu.flops, &m.gpu.memory_bandwidth, &m.gpu.adam_params_per_second, &m.pcie.h2d,
-        &m.pcie.d2h, &m.pcie.total, &m.pcie.pageable_h2d, &m.pcie.pageable_d2h, &m.host.bandwidth,
+       {&m.gpu.flops, &m.gpu.attention_flops, &m.gpu.memory_bandwidth, &m.host.core_bandwidth,
+        &m.host.io_bandwidth, &m.gpu.adam_params_per_second, &m.pcie.h2d, &m.pcie.d2h,
+        &m.pcie.total, &m.pcie.pageable_h2d, &m.pcie.pageable_d2h, &m.host.bandwidth,
         &m.host.adam_params_per_second, &m.ssd.read, &m.ssd.write, &m.ssd.total}) {
     *rate /= 2;
   }
   for (std::int64_t* latency : {&m.gpu.launch_ns, &m.pcie.latency_ns, &m.host.sync_ns,
-                                &m.ssd.read_latency_ns, &m.ssd.write_latency_ns}) {
+                                &m.host.wake_ns, &m.ssd.read_latency_ns, &m.ssd.write_latency_ns}) {
     *latency *= 2;
   }
   for (KernelTime& kernel : m.kernels) kernel.median_ns *= 2;

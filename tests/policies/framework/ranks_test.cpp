@@ -129,7 +129,7 @@ TEST_CASE("The host works for a while between backward and the updates, once a s
     ++waits;
     CHECK_FALSE(updates);
     CHECK(costs.of(task).latency_ns == 5'000'000 + problem.machine.host.sync_ns);
-    CHECK(task.waits_for() == LaneSet{Lane::gpu_compute, Lane::ranks_reduce});
+    CHECK(task.waits_for() == LaneSet{Lane::gpu_compute, Lane::ranks_reduce, Lane::ranks_spread});
     CHECK(task.holds() == LaneSet{Lane::gpu_compute});
   }
   CHECK(waits == 1);

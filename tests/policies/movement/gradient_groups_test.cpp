@@ -38,7 +38,7 @@ TEST_CASE("gradient groups: sums of one micro-batch each are as wide as sums of 
 
 TEST_CASE("gradient groups: they are equal, and summed on the GPU in order") {
   check_error([] { in_groups(6, 4).validate(); }, "6 micro-batches are not 4 groups",
-              "gradient_groups=3 or gradient_groups=6");
+              "gradient_groups = 3 or gradient_groups = 6");
   for (const char* policy : {"greedysnake", "zero-infinity:gradients=host"}) {
     INFO(policy);
     check_error([&] { build_schedule(in_groups(6, 2), policy, 2); }, "gradients in 2 groups",

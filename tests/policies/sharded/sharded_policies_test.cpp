@@ -106,9 +106,12 @@ TEST_CASE("What is gathered, reduced and spread in a step") {
     INFO(policy);
     const auto groups = traffic_of(build_schedule(problem, policy, 3));
     CHECK(groups.at(Lane::ranks_gather).bytes == gathers * layer * p);
-    CHECK(groups.at(Lane::ranks_reduce).calls == M * L + L + 2 * 2);
+    CHECK(groups.at(Lane::ranks_reduce).calls == M * L + 2 * 2);
     CHECK(groups.at(Lane::ranks_reduce).bytes ==
-          (M * L * layer + L * half(layer) + 2 * (embedding + half(embedding))) * g);
+          (M * L * layer + 2 * (embedding + half(embedding))) * g);
+    // On another lane than reductions of micro-batches, with what is spread of the embedding.
+    CHECK(groups.at(Lane::ranks_spread).calls == L + 1);
+    CHECK(groups.at(Lane::ranks_spread).bytes == L * half(layer) * g + embedding * p);
   }
   // AMSP: complete gradients are added up on all ranks, updated parameters spread in the node.
   const auto amsp = traffic_of(

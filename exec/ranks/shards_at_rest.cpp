@@ -1,0 +1,54 @@
+#include "exec/ranks/shards_at_rest.hpp"
+
+#include <algorithm>
+
+#include "base/errors.hpp"
+#include "exec/ranks/rank_places.hpp"
+#include "exec/run/training_record.hpp"
+#include "policies/model/units.hpp"
+#include "policies/movement/shards.hpp"
+
+namespace spillway {
+
+ShardsAtRest::ShardsAtRest(const ResumePoint& point, StateReader& own, const RingFactory& make_ring)
+    : own_(own) {
+  const TrainingRecord training = TrainingRecord::parse(point.record.identity.training);
+  model_ = training.model;
+  rank_ = training.rank;
+  ranks_ = static_cast<int>(training.workload.ranks);
+  for (int rank = 0; rank < ranks_; ++rank) {
+    if (rank == rank_) {
+      others_.push_back(nullptr);
+      continue;
+    }
+    auto other = std::make_unique<Other>();
+    other->point = find_commit(place_beside(point.location, rank), point.record.version);
+    SsdStoreOptions with;
+    with.run = other->point.run;
+    with.make_ring = make_ring;
+    with.read_only = true;
+    const StoreLocation& location = other->point.location;
+    other->open = open_store(other->point.record, location.directories, location.generation, with);
+    other->reader =
+        std::make_unique<StateReader>(*other->open.store, other->point.record, *other->open.chunks);
+    others_.push_back(std::move(other));
+  }
+}
+
+void ShardsAtRest::read(std::int64_t unit, int moment, std::uint64_t first, std::uint64_t count,
+                        float* to) {
+  if (ranks_ == 1) return own_.read(unit, moment, first, count, to);
+  const auto elements = static_cast<std::uint64_t>(trained_elements(model_, unit));
+  for (int rank = 0; rank < ranks_; ++rank) {
+    const ElementRange shard = shard_of({0, elements}, ranks_, rank);
+    const std::uint64_t from = std::max(first, shard.first),
+                        until = std::min(first + count, shard.end());
+    if (from >= until) continue;
+    const auto& other = others_[static_cast<std::size_t>(rank)];
+    SPILLWAY_ASSERT(!other || moment == 0, "moments are of a rank's own shard");
+    StateReader& reader = other ? *other->reader : own_;
+    reader.read(unit, moment, from, until - from, to + (from - first));
+  }
+}
+
+}  // namespace spillway

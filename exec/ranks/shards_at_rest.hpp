@@ -1,0 +1,34 @@
+// The committed state of a training of several ranks, as one of them reads it: its own shard from
+// its own store, and what else it keeps of the weights from the stores of the others.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "exec/store/state_reader.hpp"
+#include "exec/store/training_store.hpp"
+
+namespace spillway {
+
+class ShardsAtRest {
+ public:
+  // `own`: reads what `point` has, the commit of this rank. The others' of the same version are
+  // opened to be read, and have to stay as they are. `own` outlives it; one thread.
+  ShardsAtRest(const ResumePoint& point, StateReader& own, const RingFactory& make_ring);
+
+  // As StateReader::read(); of other ranks' elements the masters alone.
+  void read(std::int64_t unit, int moment, std::uint64_t first, std::uint64_t count, float* to);
+
+ private:
+  struct Other {
+    ResumePoint point;
+    OpenStore open;
+    std::unique_ptr<StateReader> reader;
+  };
+  ModelSpec model_;
+  int rank_ = 0, ranks_ = 1;
+  StateReader& own_;
+  std::vector<std::unique_ptr<Other>> others_;  // by rank; null: this one
+};
+
+}  // namespace spillway
