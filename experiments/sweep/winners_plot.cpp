@@ -22,12 +22,24 @@ std::size_t place_among(std::vector<std::string>& texts, const std::string& text
   return place + 1;
 }
 
-// The same colour for a policy in every picture; after those of the built-in policies.
+// The built-in policies in order of their colours: those of one rank, each with a colour of its
+// own, then those of several.
+std::vector<PolicyInfo> in_colours() {
+  std::vector<PolicyInfo> all = builtin_policies();
+  std::stable_partition(all.begin(), all.end(),
+                        [](const PolicyInfo& info) { return !info.for_several_ranks; });
+  return all;
+}
+
+// Where nothing fits.
+constexpr std::size_t empty_style = 8;
+
+// The same colour for a policy in every picture.
 std::size_t style_of(const std::string& policy) {
-  const std::vector<PolicyInfo> all = builtin_policies();
+  const std::vector<PolicyInfo> all = in_colours();
   const auto at = std::find_if(
       all.begin(), all.end(), [&](const PolicyInfo& info) { return info.name == name_of(policy); });
-  return static_cast<std::size_t>(at - all.begin()) + 1;
+  return static_cast<std::size_t>(at - all.begin()) % (empty_style - 1) + 1;
 }
 
 std::string tics(const char* axis, const std::vector<std::string>& texts) {
@@ -72,7 +84,7 @@ std::vector<std::string> draw_winners(Picture& picture, const std::vector<Contes
     if (!cell.winner && cell.rival > 0) text = "fits";
     const std::size_t style = cell.winner      ? style_of(winner)
                               : cell.rival > 0 ? style_of(rival)
-                                               : builtin_policies().size() + 1;
+                                               : empty_style;
     blocks[{style, winner}] += fmt::format("{} {} \"{}\"\n", place.second, place.first, text);
   }
   std::vector<std::string> names, styles;

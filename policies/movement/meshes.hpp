@@ -19,7 +19,7 @@ struct Meshes {
   }
   bool holds(const Mesh& mesh) const { return (mesh.inside > 0) == (mesh.across > 0); }
   std::string describe() const { return "GPUs of a node x nodes, as in 8x4, or open"; }
-  std::vector<std::string> samples(int) const { return {"open"}; }
+  std::vector<std::string> samples(int) const { return {"open", "1x1"}; }
 };
 
 // A mesh, and a word in place of "open".

@@ -158,7 +158,9 @@ TEST_CASE("compare --json holds one such object for each policy") {
   REQUIRE(outcome.exit_code == 0);
   CHECK(keys_of_output(outcome) == Words{"policies", "fastest", "auto", "writes_less"});
   const nlohmann::ordered_json list = nlohmann::ordered_json::parse(outcome.out)["policies"];
-  CHECK(list.size() == run({"policies", "--json"}).json()["policies"].size() + 1);
+  // Policies of several ranks are no candidates where there is one.
+  constexpr std::size_t of_ranks = 5;
+  CHECK(list.size() == run({"policies", "--json"}).json()["policies"].size() - of_ranks + 1);
   for (const auto& result : list) CHECK(keys(result) == result_keys);
 
   const json chosen = run(Words{"compare", "--machine", "testbed", "--json", "--policy", "resident",

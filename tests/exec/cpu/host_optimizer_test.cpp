@@ -76,6 +76,7 @@ struct Update {
     gradient = stored(values(n, 1), problem.gradient_bytes());
     if (unit == problem.model.layers)
       head_gradient = stored(values(n, 1), problem.gradient_bytes());
+    task.bytes = gradient.size() + head_gradient.size();
     parameters.assign(n * problem.parameter_bytes(), std::byte{0xff});
   }
   Operands operands() {

@@ -259,7 +259,7 @@ TEST_CASE("papers: a verdict that is another one within a constant's range hangs
 key = "machine.gpu.memory"
 kind = "continuous"
 seen = ["time/all on the GPU/2"]
-range = ["1GB", "1TB"]
+range = ["1GB", "1000GB"]
 )";
   const Folder folder(std::string(head) + experiment_text + constant);
   const PaperResult result = run_paper(load_paper(folder.paper()));

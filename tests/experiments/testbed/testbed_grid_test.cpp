@@ -53,6 +53,7 @@ TEST_CASE("The grid has at least 60 throttled configurations, of every policy th
     const Problem problem =
         TestbedConfiguration{regime, "", regime.batches.front()}.problem(machine);
     for (const PolicyInfo& policy : builtin_policies()) {
+      if (policy.for_several_ranks) continue;
       INFO(regime.name << " " << policy.name);
       const bool named = std::any_of(
           regime.policies.begin(), regime.policies.end(),

@@ -36,6 +36,7 @@ TEST_CASE("every field of a workload is in the record of a commit, and decides t
   const TrainingRecord read = TrainingRecord::parse(record.to_json());
   CHECK(workload_texts(read.workload) == unusual_workload());
   for (const WorkloadField& field : workload_fields()) {
+    if (!field.is_written_always) continue;  // of several ranks
     INFO(field.key);
     TrainingRecord other = record;
     field.read(other.workload, field.write(Workload{}));

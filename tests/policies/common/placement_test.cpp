@@ -157,7 +157,9 @@ TEST_CASE("Of placements that all do not fit, the one that lacks the least share
   // A GPU too small for all parameters, and host memory too small for states and parameters: with
   // parameters on the GPU most of it is lacking, with them in host memory a little there.
   Problem problem = tiny_problem(8, 1);
-  const auto use = [&](const std::string& policy) { return tier_uses(build_schedule(problem, policy, 2)); };
+  const auto use = [&](const std::string& policy) {
+    return tier_uses(build_schedule(problem, policy, 2));
+  };
   problem.machine.gpu.memory = problem.machine.host.memory = 1'000'000'000'000;
   const TierUses on_gpu = use("zero-offload:parameters=gpu"),
                  in_host = use("zero-offload:parameters=host,max_reuse_distance=0");
