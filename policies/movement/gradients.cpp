@@ -371,7 +371,8 @@ void Gradients::leave_in_buckets(VisitId v) {
 void Gradients::leave_together() {
   if (bucket_is_complete_) program_.point(HostPoint::gradients_leave);
   for (const Leaving& one : bucket_) {
-    if (bucket_is_complete_)
+    // A sum of a whole unit, which several ranks have, is not complete.
+    if (bucket_is_complete_ && one.elements == elements(one.unit))
       leave_complete(one.unit, one.gpu, {});
     else
       copy_out(one.unit, 0, one.elements, one.gpu, &HostGradient::own);
