@@ -259,7 +259,7 @@ TEST_CASE("papers: a verdict that is another one within a constant's range hangs
 key = "machine.gpu.memory"
 kind = "continuous"
 seen = ["time/all on the GPU/2"]
-range = ["1GB", "1000GB"]
+range = ["0.001TB", "1TB"]
 )";
   const Folder folder(std::string(head) + experiment_text + constant);
   const PaperResult result = run_paper(load_paper(folder.paper()));
@@ -273,8 +273,9 @@ range = ["1GB", "1000GB"]
   std::string tight(machine_text);
   tight.replace(tight.find("1TB"), 3, "4GB");
   folder.write("machine.toml", tight);
-  folder.write("trial.toml", std::string(head) + experiment_text +
-                                 replaced(constant, "[\"1GB\", \"1TB\"]", "[\"1GB\", \"5GB\"]"));
+  folder.write("trial.toml",
+               std::string(head) + experiment_text +
+                   replaced(constant, "[\"0.001TB\", \"1TB\"]", "[\"1GB\", \"5GB\"]"));
   const PaperPoint point =
       run_paper(load_paper(folder.paper())).experiments[0].systems[0].points[0];
   REQUIRE(point.fits);
