@@ -29,8 +29,11 @@ void list_policies(bool json) {
                          {"values", option.domain.values},
                          {"help", option.help}});
     }
-    all.push_back(
-        {{"name", info.name}, {"paper", info.paper}, {"idea", info.idea}, {"options", options}});
+    all.push_back({{"name", info.name},
+                   {"paper", info.paper},
+                   {"idea", info.idea},
+                   {"for_several_ranks", info.for_several_ranks},
+                   {"options", options}});
     if (json) continue;
     fmt::print("{}\n    {}\n    {}\n", info.name, info.idea, info.paper);
     std::size_t names = 0, defaults = 0;
