@@ -161,7 +161,7 @@ TEST_CASE("compare --json holds one such object for each policy") {
   // Policies of several ranks are no candidates where there is one.
   std::size_t of_one_rank = 0;
   for (const auto& policy : run({"policies", "--json"}).json()["policies"])
-    of_one_rank += policy["for_several_ranks"] ? 0 : 1;
+    if (!policy["for_several_ranks"].get<bool>()) ++of_one_rank;
   CHECK(list.size() == of_one_rank + 1);
   for (const auto& result : list) CHECK(keys(result) == result_keys);
 
