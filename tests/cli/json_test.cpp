@@ -160,7 +160,8 @@ TEST_CASE("compare --json holds one such object for each policy") {
   const nlohmann::ordered_json list = nlohmann::ordered_json::parse(outcome.out)["policies"];
   // Policies of several ranks are no candidates where there is one.
   std::size_t of_one_rank = 0;
-  for (const auto& policy : run({"policies", "--json"}).json()["policies"])
+  const json policies = run({"policies", "--json"}).json();
+  for (const json& policy : policies["policies"])
     if (!policy["for_several_ranks"].get<bool>()) ++of_one_rank;
   CHECK(list.size() == of_one_rank + 1);
   for (const auto& result : list) CHECK(keys(result) == result_keys);
