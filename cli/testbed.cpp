@@ -35,7 +35,7 @@ using Clock = std::chrono::steady_clock;
 struct Options {
   std::vector<std::string> regimes;
   std::string machine, out = "testbed", markdown, ssd;
-  int steps = 6;
+  int steps = 6, rounds = 5;
   bool quick = false, list = false, json = false, quiet = false, commits = false;
 };
 
@@ -103,12 +103,12 @@ Machine base_machine(const Options& options, const std::vector<TestbedRegime>& r
 }
 
 std::string identity_of(const TestbedConfiguration& c, const Machine& machine,
-                        const TestbedOptions& options, const std::string& program) {
+                        const TestbedOptions& options, const std::string& program, int round) {
   const TestbedRegime& r = c.regime;
   return hash_of(fmt::format(
-      "{}\n{} {} {} {} {} {} {} {} {}{}\n{}\n{}", program, r.name, to_text(r.rates), r.sequence,
+      "{}\n{} {} {} {} {} {} {} {} {}{} {}\n{}\n{}", program, r.name, to_text(r.rates), r.sequence,
       r.micro_batch, c.batch, c.policy, r.gpu_memory, r.host_memory, options.steps,
-      options.durable ? " commits" : "", model_to_toml(r.model), machine_to_toml(machine)));
+      options.durable ? " commits" : "", round, model_to_toml(r.model), machine_to_toml(machine)));
 }
 
 void print_row(const TestbedRow& row) {
@@ -116,8 +116,11 @@ void print_row(const TestbedRow& row) {
              row.policy, format_seconds(row.predicted_seconds),
              format_seconds(row.measured_seconds), 100 * row.error(), 100 * row.scatter);
   if (row.is_corrected()) {
-    fmt::print("   corrected {:+.2f} %, {}", 100 * row.corrected_error(),
-               row.is_inside() ? "inside" : "outside");
+    const std::vector<TestbedRound> runs = row.each_run();
+    const auto inside = std::count_if(runs.begin(), runs.end(),
+                                      [](const TestbedRound& run) { return run.is_inside(); });
+    fmt::print("   corrected {:+.2f} %, {} of {} inside", 100 * row.corrected_error(), inside,
+               runs.size());
   }
   fmt::print("\n");
   std::fflush(stdout);  // a row as soon as it is known
@@ -133,10 +136,12 @@ void print_summary(const TestbedSummary& s) {
   };
   for (const RegimeSummary& r : s.regimes)
     line(r.regime, r.errors, fmt::format("{:.3f}", r.order.tau()));
-  line("unthrottled, corr.", s.corrected.errors, fmt::format("{:.3f}", s.corrected.order.tau()));
+  line("corrected", s.corrected.errors, fmt::format("{:.3f}", s.corrected.order.tau()));
+  if (s.corrected.of_runs.count > s.corrected.errors.count)
+    line("  single runs", s.corrected.of_runs, "");
   if (s.corrected.errors.count > 0)
-    fmt::print("{} of {} measured steps lie in the intervals that are to hold {:.0f} %\n",
-               s.corrected.inside, s.corrected.errors.count, 100 * interval_share);
+    fmt::print("{} of {} runs lie in the intervals that are to hold {:.0f} %\n", s.corrected.inside,
+               s.corrected.of_runs.count, 100 * interval_share);
   line("all throttled", s.throttled, "");
   if (s.complete()) {
     fmt::print("the targets are {}\n", s.held() ? "held" : "missed");
@@ -152,6 +157,10 @@ class Testbed {
       : options_(options),
         regimes_(std::move(regimes)),
         all_(configurations(regimes_, options.quick)),
+        runs_(all_.size()),
+        program_(this_program()),
+        known_(read_journals(options.out)),
+        journal_(options.out, "testbed"),
         progress_(!options.quiet) {
     run_options_.steps = options.steps;
     run_options_.durable = options.commits;
@@ -167,35 +176,16 @@ class Testbed {
   // False where a target of the whole testbed was missed.
   bool run() {
     const double load = load_average();
-    const Machine machine = base_machine(options_, regimes_, run_options_.ssd, progress_);
-    const std::string program = this_program();
-    // Made when the first unthrottled configuration comes: a test file on the drives.
-    std::optional<ReferenceKernels> references;
-    const SweepResults known = read_journals(options_.out);
-    SweepJournal journal(options_.out, "testbed");
+    machine_ = base_machine(options_, regimes_, run_options_.ssd, progress_);
     if (!options_.json)
       fmt::print("{:<16} {:>5}  {:<66} {:>9} {:>9} {:>9} {:>9}\n", "regime", "batch", "policy",
                  "predicted", "measured", "error", "scatter");
-    const Clock::time_point began = Clock::now();
-    double predicted_done = 0;
-    for (const TestbedConfiguration& c : all_) {
-      const std::string identity = identity_of(c, machine, run_options_, program);
-      if (const auto row = known.find(identity); row != known.end()) {
-        rows_.push_back(row_from_json(ordered_json::parse(row->second)));
-      } else {
-        show(c, seconds_since(began), predicted_done);
-        if (!c.regime.throttled() && !machine.references.empty() && !references)
-          run_options_.references = &references.emplace(run_options_.ssd);
-        rows_.push_back(run_configuration(c, machine, run_options_));
-        journal.append(identity, to_json(rows_.back()).dump());
-        predicted_done += 1;
-      }
-      if (options_.json) continue;
-      progress_.finish();
-      print_row(rows_.back());
-    }
+    // What the machine's speed was in one round it is not in the next: runs of a configuration are
+    // far apart.
+    for (int round = 0; round < options_.rounds; ++round) add_round(round);
     progress_.finish();
-    circumstances_.machine = machine;
+    for (const std::vector<TestbedRow>& rounds : runs_) rows_.push_back(joined(rounds));
+    circumstances_.machine = machine_;
     circumstances_.load =
         fmt::format("Load average {:.2f} at the start, {:.2f} at the end", load, load_average());
     circumstances_.command += command();
@@ -203,12 +193,46 @@ class Testbed {
   }
 
  private:
-  void show(const TestbedConfiguration& c, double used, double done) {
-    std::string line = fmt::format("{}/{}: {}, batch {}, {}", rows_.size() + 1, all_.size(),
-                                   c.regime.name, c.batch, c.policy);
-    if (done > 2)
-      line += fmt::format(
-          "  ETA {}", format_clock(used / done * static_cast<double>(all_.size() - rows_.size())));
+  int rounds_of(const TestbedConfiguration& c) const {
+    return c.regime.throttled() ? 1 : options_.rounds;
+  }
+
+  // A run of every configuration that has so many rounds.
+  void add_round(int round) {
+    for (std::size_t i = 0; i < all_.size(); ++i) {
+      if (round >= rounds_of(all_[i])) continue;
+      runs_[i].push_back(measured(all_[i], round));
+      if (options_.json || round + 1 < rounds_of(all_[i])) continue;
+      progress_.finish();
+      print_row(joined(runs_[i]));
+    }
+  }
+
+  TestbedRow measured(const TestbedConfiguration& c, int round) {
+    const std::string identity = identity_of(c, machine_, run_options_, program_, round);
+    if (const auto row = known_.find(identity); row != known_.end()) {
+      ++read_;
+      return row_from_json(ordered_json::parse(row->second));
+    }
+    show(c, round);
+    if (!c.regime.throttled() && !machine_.references.empty() && !references_)
+      run_options_.references = &references_.emplace(run_options_.ssd);
+    const Clock::time_point began = Clock::now();
+    TestbedRow row = run_configuration(c, machine_, run_options_);
+    seconds_ += seconds_since(began);
+    ++made_;
+    journal_.append(identity, to_json(row).dump());
+    return row;
+  }
+
+  void show(const TestbedConfiguration& c, int round) {
+    int all = 0;
+    for (const TestbedConfiguration& one : all_) all += rounds_of(one);
+    std::string line = fmt::format("{}/{}: {}, batch {}, {}", made_ + read_ + 1, all, c.regime.name,
+                                   c.batch, c.policy);
+    if (rounds_of(c) > 1) line += fmt::format(", round {} of {}", round + 1, rounds_of(c));
+    if (made_ > 2)
+      line += fmt::format("  ETA {}", format_clock(seconds_ / made_ * (all - made_ - read_)));
     progress_.show(line);
   }
 
@@ -219,6 +243,7 @@ class Testbed {
     if (options_.commits) text += " --commits";
     if (!options_.machine.empty()) text += " --machine " + options_.machine;
     if (options_.steps != Options{}.steps) text += fmt::format(" --steps {}", options_.steps);
+    if (options_.rounds != Options{}.rounds) text += fmt::format(" --rounds {}", options_.rounds);
     if (!options_.ssd.empty()) text += " --ssd " + options_.ssd;
     if (!options_.markdown.empty()) text += " --markdown " + options_.markdown;
     return text;
@@ -245,7 +270,16 @@ class Testbed {
   const Options& options_;
   std::vector<TestbedRegime> regimes_;
   std::vector<TestbedConfiguration> all_;
+  std::vector<std::vector<TestbedRow>> runs_;  // by configuration
   std::vector<TestbedRow> rows_;
+  std::string program_;
+  SweepResults known_;
+  SweepJournal journal_;
+  Machine machine_;
+  // Made when the first unthrottled configuration comes: a test file on the drives.
+  std::optional<ReferenceKernels> references_;
+  int made_ = 0, read_ = 0;  // runs
+  double seconds_ = 0;       // of those made
   TestbedOptions run_options_;
   TestbedCircumstances circumstances_;
   Progress progress_;
@@ -264,6 +298,8 @@ int run(const Options& options) {
     throw InputError(
         fmt::format("--steps {} is more than a run of the schedule has", options.steps),
         fmt::format("at most {}", TrainingSchedules::fewest_steps_per_run));
+  if (options.rounds < 1)
+    throw InputError("--rounds must be at least 1", "each is one run of a configuration");
   check_output_path("--markdown", options.markdown);
   std::error_code error;
   fs::create_directories(options.out, error);
@@ -293,6 +329,10 @@ void add_testbed(CLI::App& app, int& exit_code) {
   command->add_option("--ssd", options->ssd,
                       "directories of the ssd tier, separated by commas; default: OUT/ssd");
   command->add_option("--steps", options->steps, "steps of a run; the first does not count")
+      ->capture_default_str();
+  command
+      ->add_option("--rounds", options->rounds,
+                   "runs of each unthrottled configuration, over which the mean is taken")
       ->capture_default_str();
   command->add_option("--markdown", options->markdown,
                       "write the report here, too, e.g. docs/validation.md");

@@ -19,8 +19,8 @@
 #include "experiments/calibrate/calibrate_gpu.hpp"
 #include "experiments/calibrate/drive_bench.hpp"
 #include "experiments/calibrate/kernel_bench.hpp"
-#include "experiments/calibrate/reference_kernels.hpp"
 #include "experiments/calibrate/sampler.hpp"
+#include "experiments/calibrate/speed_gauge.hpp"
 #include "experiments/calibrate/trials.hpp"
 #include "policies/schedule/program.hpp"
 
@@ -68,7 +68,10 @@ class Calibration {
                host_figures + (options_.ssd.empty() ? 0 : drive_figures(options_.brief)) +
                (options_.brief ? 0 : 2 + most_trials);
     const std::vector<Problem> problems = problems_to_time();  // refused before any measurement
-    references();
+    if (!options_.brief) {
+      next("reference kernels");
+      gauge_.emplace(options_.ssd, options_.io);
+    }
     kernels(problems);
     copies();
     optimizer();
@@ -77,16 +80,27 @@ class Calibration {
       measure_drives_of(
           options_, rule_, host_, machine_, [this](const std::string& what) { next(what); }, note_);
     }
-    if (!options_.brief)
-      machine_.trials = run_trials(
-          options_, machine_, [this](const std::string& what) { next(what); }, note_);
-    references();
+    if (!gauge_) return machine_;
+    next("reference kernels");
+    gauge_->finish(machine_);
+    machine_.trials = run_trials(
+        options_, machine_, gauge_->kernels(), [this](const std::string& what) { next(what); },
+        note_);
     return machine_;
   }
 
  private:
   void next(const std::string& what) { progress_(what, done_++, planned_); }
   void source(const char* key, const std::string& text) { machine_.sources[key] = text; }
+  // The rule of figures that the reference of this kind goes with.
+  SamplingRule rule(const char* reference) {
+    return gauge_ ? gauge_->held(rule_, reference) : rule_;
+  }
+  // The same of samples that `measure` takes beside other work.
+  std::vector<std::int64_t> held(const char* reference,
+                                 const std::function<std::vector<std::int64_t>()>& measure) {
+    return gauge_ ? gauge_->held(reference, measure) : measure();
+  }
   const KernelTime& keep(KernelTime time) { return machine_.kernels.emplace_back(std::move(time)); }
 
   void describe() {
@@ -116,7 +130,8 @@ class Calibration {
                 static_cast<int>(options_.micro_batches.size() - problems.size());
     for (const Problem& problem : problems) {
       for (KernelTime& time : time_kernels(
-               problem, rule_, [this](const std::string& what) { next(what); }, options_.threads)) {
+               problem, rule("compute"), [this](const std::string& what) { next(what); },
+               options_.threads)) {
         if (time.kind == to_string(TaskKind::forward)) {
           machine_.gpu.flops = std::max(machine_.gpu.flops, time.flops / seconds_of(time));
         }
@@ -124,16 +139,6 @@ class Calibration {
       }
     }
     source("gpu.flops", "the fastest measured layer forward; kernels are timed by shape");
-  }
-
-  // At the start and at the end, so that their spread tells how the machine changed meanwhile.
-  void references() {
-    if (options_.brief) return;
-    next("reference kernels");
-    std::vector<KernelTime> now =
-        ReferenceKernels(options_.ssd, options_.io).take(calibration_rounds);
-    machine_.references =
-        machine_.references.empty() ? std::move(now) : joined(machine_.references, now);
   }
 
   Problem problem_of(std::int64_t micro_batch) const {
@@ -153,12 +158,13 @@ class Calibration {
     constexpr std::uint64_t bytes = 8 * mebi;
     next("copies both ways at once");
     Rotation from(host_, bytes), to(gpu_, bytes), back_from(gpu_, bytes), back_to(host_, bytes);
-    const KernelTime& both = keep(kernel_time(
-        "h2d", fmt::format("bytes={},beside=d2h", bytes), 0,
-        beside([&] { std::memcpy(back_to.next(), back_from.next(), bytes); },
-               [&] {
-                 return sample_ns(rule_, [&] { std::memcpy(to.next(), from.next(), bytes); });
-               })));
+    const auto both_ways = [&] {
+      return beside(
+          [&] { std::memcpy(back_to.next(), back_from.next(), bytes); },
+          [&] { return sample_ns(rule_, [&] { std::memcpy(to.next(), from.next(), bytes); }); });
+    };
+    const KernelTime& both = keep(kernel_time("h2d", fmt::format("bytes={},beside=d2h", bytes), 0,
+                                              held("copies", both_ways)));
     machine_.host.bandwidth = std::max(2 * 2 * static_cast<double>(bytes) / seconds_of(both),
                                        2 * std::max(machine_.pcie.h2d, machine_.pcie.d2h));
     source("host.bandwidth", "two threads copying at once, each byte read and written");
@@ -169,9 +175,9 @@ class Calibration {
     std::vector<std::pair<double, double>> points;
     for (const std::uint64_t bytes : {mebi / 16, mebi, 4 * mebi, 16 * mebi}) {
       Rotation from(source_arena, bytes), to(target_arena, bytes);
-      const KernelTime& time =
-          keep(kernel_time(kind, fmt::format("bytes={}", bytes), 0,
-                           sample_ns(rule_, [&] { std::memcpy(to.next(), from.next(), bytes); })));
+      const KernelTime& time = keep(kernel_time(
+          kind, fmt::format("bytes={}", bytes), 0,
+          sample_ns(rule("copy"), [&] { std::memcpy(to.next(), from.next(), bytes); })));
       points.emplace_back(static_cast<double>(bytes), seconds_of(time));
     }
     const LatencyAndRate fit = fit_latency_and_rate(points);
@@ -201,8 +207,8 @@ class Calibration {
       wide ? update_to(parameters) : update_to(reinterpret_cast<bf16*>(parameters));
     };
     next("optimizer");
-    const KernelTime& alone = keep(
-        kernel_time("optimizer", fmt::format("params={}", elements), 0, sample_ns(rule_, update)));
+    const KernelTime& alone = keep(kernel_time("optimizer", fmt::format("params={}", elements), 0,
+                                               sample_ns(rule("adam"), update)));
     machine_.host.adam_params_per_second = machine_.gpu.adam_params_per_second =
         static_cast<double>(elements) / seconds_of(alone);
     machine_.host.adam_cores = options_.threads;
@@ -220,7 +226,7 @@ class Calibration {
     double squares = 0;
     std::vector<double> sums(static_cast<std::size_t>(square_sums(gradient_norm_sample)));
     keep(kernel_time(
-        to_string(TaskKind::gradient_norm), gradient_norm_shape(), 0, sample_ns(rule_, [&] {
+        to_string(TaskKind::gradient_norm), gradient_norm_shape(), 0, sample_ns(rule("adam"), [&] {
           squares += sum_of_squares(pool, sums, reinterpret_cast<const float*>(state.next()),
                                     nullptr, gradient_norm_sample);
         })));
@@ -229,9 +235,12 @@ class Calibration {
     constexpr std::uint64_t bytes = 8 * mebi;
     Rotation from(gpu_, bytes);
     std::vector<std::byte> target(bytes);
+    const auto beside_copies = [&] {
+      return beside([&] { std::memcpy(target.data(), from.next(), bytes); },
+                    [&] { return sample_ns(rule_, update); });
+    };
     keep(kernel_time("optimizer", fmt::format("params={},beside=copies", elements), 0,
-                     beside([&] { std::memcpy(target.data(), from.next(), bytes); },
-                            [&] { return sample_ns(rule_, update); })));
+                     held("adam", beside_copies)));
   }
 
   // From the end of a task on one lane to the start of the next on another: a futex round trip,
@@ -268,6 +277,7 @@ class Calibration {
   const CalibrationProgress& progress_;
   const CalibrationNote& note_;
   SamplingRule rule_;
+  std::optional<SpeedGauge> gauge_;  // not of a brief calibration
   Arena host_, gpu_;
   Machine machine_;
   int done_ = 0, planned_ = 0;

@@ -7,6 +7,8 @@
 #include <initializer_list>
 #include <optional>
 
+#include "experiments/calibrate/statistics.hpp"
+
 namespace spillway {
 
 namespace {
@@ -51,14 +53,19 @@ std::string share_text(double factor) { return fmt::format("{:.0f} %", 100 * (fa
 
 }  // namespace
 
+double typical_ns(const KernelTime& reference) {
+  if (reference.samples_ns.empty()) return static_cast<double>(reference.median_ns);
+  return trimmed_mean({reference.samples_ns.begin(), reference.samples_ns.end()});
+}
+
 Drift drift_between(const std::vector<KernelTime>& calibrated, const std::vector<KernelTime>& now) {
   Drift drift;
   for (const KernelTime& then : calibrated) {
     const auto same = std::find_if(now.begin(), now.end(), [&](const KernelTime& one) {
       return one.kind == then.kind && one.shape == then.shape;
     });
-    if (same == now.end() || then.median_ns <= 0 || same->median_ns <= 0) continue;
-    drift[then.kind] = static_cast<double>(same->median_ns) / static_cast<double>(then.median_ns);
+    if (same == now.end() || !(typical_ns(then) > 0) || !(typical_ns(*same) > 0)) continue;
+    drift[then.kind] = typical_ns(*same) / typical_ns(then);
   }
   return drift;
 }

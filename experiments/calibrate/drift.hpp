@@ -11,6 +11,10 @@
 
 namespace spillway {
 
+// What a reference takes on the whole: the trimmed mean of its samples (statistics.hpp), or the
+// median where the machine file has no samples.
+double typical_ns(const KernelTime& reference);
+
 // Time now / time when calibrated, by kind of reference; kinds that one of both lacks, or has in
 // another shape, are not there. Empty: nothing is known.
 using Drift = std::map<std::string, double>;

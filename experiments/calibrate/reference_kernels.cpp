@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <optional>
@@ -155,6 +156,14 @@ std::vector<KernelTime> ReferenceKernels::take(int rounds) {
   for (std::size_t i = 0; i < references.size(); ++i)
     times.push_back(kernel_time(references[i].kind, references[i].shape, 0, std::move(samples[i])));
   return times;
+}
+
+std::int64_t ReferenceKernels::time(const std::string& kind) {
+  const std::vector<Work::Reference> references = work_->all();
+  const auto found = std::find_if(references.begin(), references.end(),
+                                  [&](const Work::Reference& one) { return one.kind == kind; });
+  SPILLWAY_ASSERT(found != references.end(), "a reference of this kind");
+  return found->run();
 }
 
 std::vector<KernelTime> joined(const std::vector<KernelTime>& first,

@@ -14,6 +14,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "exec/io/io_choice.hpp"
@@ -31,6 +32,9 @@ class ReferenceKernels {
 
   // Runs all of them `rounds` times in turn, at least once, and returns their times.
   std::vector<KernelTime> take(int rounds);
+
+  // Nanoseconds of one run of the reference of this kind, which there must be.
+  std::int64_t time(const std::string& kind);
 
  private:
   struct Work;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 
 #include "base/errors.hpp"
 
@@ -31,8 +32,14 @@ std::vector<std::int64_t> collect_ns(const SamplingRule& rule,
                                      const std::function<std::int64_t()>& measure) {
   std::vector<std::int64_t> samples;
   const auto began = Clock::now();
+  double before = rule.slowness ? rule.slowness() : 1;
   for (int i = 0; i < rule.warm_up + std::max(rule.samples, rule.least); ++i) {
-    const std::int64_t time = measure();
+    std::int64_t time = measure();
+    if (rule.slowness) {
+      const double after = rule.slowness();
+      time = std::llround(static_cast<double>(time) * 2 / (before + after));
+      before = after;
+    }
     const double used = std::chrono::duration<double>(Clock::now() - began).count();
     if (i < rule.warm_up && (rule.least > 1 || used <= rule.most_seconds)) continue;
     samples.push_back(time);

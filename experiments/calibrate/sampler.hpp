@@ -19,6 +19,9 @@ struct SamplingRule {
   int warm_up = 2;
   double most_seconds = 3;  // stop after `least` samples when this is used up
   int least = 10;           // a single one may be the first warm-up, where that took too long
+  // Where given, how much slower the machine is at this moment than usual (1.1: by a tenth); asked
+  // before and after each sample, which is divided by the mean of both.
+  std::function<double()> slowness = {};
 };
 
 // Times `work` again and again; `prepare` (may be empty) runs before each, untimed.

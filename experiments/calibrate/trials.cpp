@@ -11,6 +11,7 @@
 #include "base/errors.hpp"
 #include "exec/data/batches.hpp"
 #include "exec/run/training.hpp"
+#include "experiments/calibrate/drift.hpp"
 #include "experiments/calibrate/normal_priority.hpp"
 #include "experiments/calibrate/sampler.hpp"
 #include "experiments/calibrate/scratch_folder.hpp"
@@ -66,7 +67,8 @@ class TrialBatches : public Batches {
 
 class Trials {
  public:
-  Trials(const CalibrationOptions& options, const Machine& machine) : options_(options) {
+  Trials(const CalibrationOptions& options, const Machine& machine, ReferenceKernels& references)
+      : options_(options), references_(references) {
     problem_.model = options.model;
     problem_.machine = machine;
     std::vector<std::int64_t> sizes = options.micro_batches;
@@ -75,18 +77,22 @@ class Trials {
     for (const std::int64_t size : sizes) {
       const std::int64_t before = problem_.workload.micro_batch;
       use_micro_batch(size);
-      if (predicted_seconds(trial_policies.front().text).value_or(0) > usual_step)
+      if (predicted_seconds(trial_policies.front().text, {}).value_or(0) > usual_step)
         use_micro_batch(before);
     }
   }
 
   // Nothing where it does not fit, or would take long.
   std::optional<TrialTime> run(const std::string& policy) const {
-    const auto predicted = predicted_seconds(policy);
+    auto predicted = predicted_seconds(policy, {});
     if (!predicted || *predicted > longest_step) return std::nullopt;
     const int steps = std::clamp(static_cast<int>(std::lround(usual_seconds / *predicted)) + 1,
                                  least_steps, most_steps);
+    const std::vector<KernelTime> before = references_.take(reference_rounds);
     std::vector<std::int64_t> samples = trained_ns(policy, steps);
+    const Drift drift = drift_between(problem_.machine.references,
+                                      joined(before, references_.take(reference_rounds)));
+    predicted = predicted_seconds(policy, drift);
     TrialTime trial = {policy, problem_.workload.batch, problem_.workload.micro_batch};
     trial.predicted_ns = std::llround(*predicted * 1e9);
     trial.median_ns = median_ns(samples);
@@ -101,10 +107,11 @@ class Trials {
                          GradientWidth::automatic};
   }
 
-  std::optional<double> predicted_seconds(const std::string& policy) const {
+  std::optional<double> predicted_seconds(const std::string& policy, const Drift& drift) const {
     try {
       const Schedule schedule = build_schedule(problem_, policy, predicted_steps);
-      if (schedule.fits()) return simulate(schedule).step_seconds;
+      if (schedule.fits())
+        return simulate(schedule, drifted_machine(problem_.machine, drift)).step_seconds;
     } catch (const InputError&) {  // not for this model
     }
     return std::nullopt;
@@ -131,16 +138,18 @@ class Trials {
   }
 
   const CalibrationOptions& options_;
+  ReferenceKernels& references_;
   Problem problem_;
 };
 
 }  // namespace
 
 std::vector<TrialTime> run_trials(const CalibrationOptions& options, const Machine& machine,
+                                  ReferenceKernels& references,
                                   const std::function<void(const std::string&)>& next,
                                   const CalibrationNote& note) {
   const NormalPriority normal(true);
-  const Trials trials(options, machine);
+  const Trials trials(options, machine, references);
   std::vector<TrialTime> all;
   for (const TrialPolicy& policy : trial_policies) {
     next(fmt::format("a trial of {}", policy.text));

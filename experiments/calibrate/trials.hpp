@@ -3,7 +3,9 @@
 // Kernels are timed alone, and a step is more than its kernels: operands that the task before left
 // in a cache, lanes that slow each other down. A trial trains a policy for a few steps and keeps
 // what its step took beside what the machine file had predicted; the errors widen the interval
-// around predictions (sim/step_interval.hpp). No rate is changed by them.
+// around predictions (sim/step_interval.hpp). No rate is changed by them. How fast the machine was
+// during a trial is not the prediction's error: it is for the machine as references around the
+// trial say (drift.hpp).
 #pragma once
 
 #include <functional>
@@ -11,6 +13,7 @@
 #include <vector>
 
 #include "experiments/calibrate/calibrate.hpp"
+#include "experiments/calibrate/reference_kernels.hpp"
 
 namespace spillway {
 
@@ -21,6 +24,7 @@ inline constexpr int most_trials = 6;
 // drives. Left out are trials that do not fit, those whose step would take long, and with a note
 // those that fail. `next` is told what comes, most_trials times.
 std::vector<TrialTime> run_trials(const CalibrationOptions& options, const Machine& machine,
+                                  ReferenceKernels& references,
                                   const std::function<void(const std::string&)>& next,
                                   const CalibrationNote& note);
 

@@ -35,18 +35,25 @@ void add_corrected_targets(Text& text, const CorrectedSummary& c) {
   const auto line = [&](const std::string& target, const std::string& measured, bool held) {
     add(text, "| {} | {} | {} |\n", target, measured, held ? "held" : "**missed**");
   };
-  line(fmt::format("unthrottled, corrected for drift, median over {}: at most {}", c.errors.count,
-                   percent(target_corrected_median)),
-       fmt::format("{} (bias {})", percent(c.errors.median), signed_percent(c.errors.bias)),
+  // What single runs say stands beside what their means do.
+  const auto with_runs = [&](double errors, double runs, const std::string& more) {
+    const std::string single =
+        c.of_runs.count == c.errors.count ? "" : fmt::format("; of single runs {}", percent(runs));
+    return fmt::format("{} ({}{})", percent(errors), more, single);
+  };
+  line(fmt::format("unthrottled, corrected for drift, median over {} configurations, {} runs: at "
+                   "most {}",
+                   c.errors.count, c.of_runs.count, percent(target_corrected_median)),
+       with_runs(c.errors.median, c.of_runs.median, "bias " + signed_percent(c.errors.bias)),
        c.errors.median <= target_corrected_median);
   line(fmt::format("95th percentile: at most {}", percent(target_corrected_p95)),
-       fmt::format("{} (largest {})", percent(c.errors.p95), percent(c.errors.largest)),
+       with_runs(c.errors.p95, c.of_runs.p95, "largest " + percent(c.errors.largest)),
        c.errors.p95 <= target_corrected_p95);
   line(fmt::format("Kendall's tau: at least {}", target_corrected_tau),
        fmt::format("{:.3f}", c.order.tau()), c.order.tau() >= target_corrected_tau);
   line(fmt::format("intervals that are to hold {:.0f} % of runs hold {:.0f} to {:.0f} %",
                    100 * interval_share, 100 * least_share_inside, 100 * most_share_inside),
-       fmt::format("{} of {}, {:.0f} %", c.inside, c.errors.count, 100 * c.share_inside()),
+       fmt::format("{} of {}, {:.0f} %", c.inside, c.of_runs.count, 100 * c.share_inside()),
        c.share_inside() >= least_share_inside && c.share_inside() <= most_share_inside);
 }
 
@@ -137,18 +144,12 @@ void add_regimes(Text& text, const TestbedSummary& s) {
       percent(least_resolution));
 }
 
-void add_kinds(Text& text, const TestbedSummary& s) {
-  if (s.kinds.empty()) return;
-  add(text,
-      "## By kind of task\n\nAll tasks of a kind in a step added up, over the throttled "
-      "configurations that have any. A measured\ntask counts from when its thread is awake, a "
-      "little "
-      "after the moment from which its time is modelled.\n\n");
+void add_kinds(Text& text, const std::vector<KindSummary>& kinds) {
   add(text, "| kind | configurations | median error | 95th | bias | share of all task time |\n");
   add(text, "|---|---|---|---|---|---|\n");
   double all = 0;
-  for (const KindSummary& kind : s.kinds) all += kind.measured_seconds;
-  for (const KindSummary& kind : s.kinds) {
+  for (const KindSummary& kind : kinds) all += kind.measured_seconds;
+  for (const KindSummary& kind : kinds) {
     add(text, "| {} | {} | {} | {} | {} | {:.2f} % |\n", kind.kind, kind.errors.count,
         percent(kind.errors.median), percent(kind.errors.p95), signed_percent(kind.errors.bias),
         100 * kind.measured_seconds / all);
@@ -156,33 +157,55 @@ void add_kinds(Text& text, const TestbedSummary& s) {
   add(text, "\n");
 }
 
+void add_kinds(Text& text, const TestbedSummary& s) {
+  if (!s.kinds.empty()) {
+    add(text,
+        "## By kind of task\n\nAll tasks of a kind in a step added up, over the throttled "
+        "configurations that have any. A measured\ntask counts from when its thread is awake, a "
+        "little after the moment from which its time is modelled.\n\n");
+    add_kinds(text, s.kinds);
+  }
+  if (s.kinds_unthrottled.empty()) return;
+  add(text,
+      "## By kind of task, unthrottled\n\nThe same over the unthrottled configurations, with the "
+      "rates of the machine file as they are.\n\n");
+  add_kinds(text, s.kinds_unthrottled);
+}
+
 // Unthrottled: the prediction as the machine file has it, and corrected for what the machine's
-// reference kernels took before and after the run.
+// reference kernels took before and after each run.
 void add_corrected_rows(Text& text, const std::string& regime,
                         const std::vector<TestbedRow>& rows) {
   add(text,
       R"(*raw*: with the rates of the machine file. *corrected*: with each rate divided by the drift of its own reference kernels, timed right before
-and after the run, and simulated again; nothing is fitted to the run. *interval*: holds {:.0f} % of runs, by the machine file's spreads.
+and after a run, and simulated again; nothing is fitted to the run. *interval*: holds {:.0f} % of runs, by the machine file's spreads; beside it,
+how many of the configuration's runs lie in theirs. All are means over the *runs*, without a tenth of them at either end of the order of
+corrected / measured. *of runs*: (80th percentile - 20th) / median of corrected / measured, over the root of the number of runs; of one run,
+of its steps.
 
 )",
       100 * interval_share);
   add(text,
       "| policy | batch | raw, ms | corrected, ms | measured, ms | raw error | corrected error | "
-      "interval, ms | | scatter | compute | memory | drive | runs |\n");
+      "interval, ms | inside | of runs | compute | memory | drive | runs |\n");
   add(text, "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n");
   for (const TestbedRow& row : rows) {
     if (row.regime != regime || !row.is_corrected()) continue;
     const DriftShares drift = drift_shares(row.drift);
+    const std::vector<TestbedRound> runs = row.each_run();
+    const auto inside = std::count_if(runs.begin(), runs.end(),
+                                      [](const TestbedRound& run) { return run.is_inside(); });
     const auto slower = [](const std::optional<double>& factor) {
       return factor ? fmt::format("{:+.1f} %", 100 * (*factor - 1)) : std::string("-");
     };
-    add(text, "| {} | {} | {} | {} | {} | {} | {} | {} to {} | {} | {} | {} | {} | {} | {} |\n",
+    add(text,
+        "| {} | {} | {} | {} | {} | {} | {} | {} to {} | {} of {} | {} | {} | {} | {} | {} |\n",
         row.policy, row.batch, milliseconds(row.predicted_seconds),
         milliseconds(row.corrected_seconds), milliseconds(row.measured_seconds),
         signed_percent(row.error()), signed_percent(row.corrected_error()),
-        milliseconds(row.interval_low), milliseconds(row.interval_high),
-        row.is_inside() ? "inside" : "outside", percent(row.scatter), slower(drift.compute),
-        slower(drift.memory), slower(drift.drive), row.runs);
+        milliseconds(row.interval_low), milliseconds(row.interval_high), inside, runs.size(),
+        percent(row.scatter), slower(drift.compute), slower(drift.memory), slower(drift.drive),
+        row.runs);
   }
   add(text, "\n");
 }
@@ -254,8 +277,8 @@ no configuration is fitted. Written by
   add(text,
       R"(*measured*: the median of the steady steps of a run. *scatter*: (80th percentile - 20th) / median of them. *overrun*: time that
 real work took beyond the time of the machine stood for / that time, over all lanes: this machine was too slow there. Where scatter and overrun
-come to more than {} the run is made again, up to the *runs* shown, and the least disturbed one counts; the prediction has no
-part in that.
+come to more than {} a throttled run is made again, up to the *runs* shown, and the least disturbed one counts; the prediction has no
+part in that. Unthrottled, every run counts.
 
 )",
       percent(most_disturbance));

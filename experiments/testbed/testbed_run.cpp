@@ -6,6 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/errors.hpp"
 #include "exec/run/training.hpp"
 #include "experiments/calibrate/normal_priority.hpp"
 #include "experiments/calibrate/sampler.hpp"
@@ -76,14 +77,81 @@ TestbedRow run_once(const TestbedConfiguration& configuration, const Problem& pr
   return row;
 }
 
+double ratio(const TestbedRound& run) {
+  return (run.is_corrected() ? run.corrected_seconds : run.predicted_seconds) /
+         run.measured_seconds;
+}
+
+// Without a tenth of them at either end of the order of predicted / measured.
+std::vector<const TestbedRow*> middle(const std::vector<TestbedRow>& rounds) {
+  std::vector<const TestbedRow*> sorted;
+  for (const TestbedRow& round : rounds) sorted.push_back(&round);
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const TestbedRow* a, const TestbedRow* b) { return ratio(*a) < ratio(*b); });
+  const auto cut = std::lround(0.1 * static_cast<double>(sorted.size()));
+  if (sorted.size() < 3) return sorted;
+  return {sorted.begin() + cut, sorted.end() - cut};
+}
+
+template <class Value>
+double mean(const std::vector<const TestbedRow*>& rounds, Value value) {
+  double sum = 0;
+  for (const TestbedRow* round : rounds) sum += value(*round);
+  return sum / static_cast<double>(rounds.size());
+}
+
+KindSeconds mean_of_kind(const std::vector<const TestbedRow*>& rounds, const std::string& name) {
+  const auto seconds = [&](const TestbedRow& row, double KindSeconds::*which) {
+    const auto kind = std::find_if(row.kinds.begin(), row.kinds.end(),
+                                   [&](const KindSeconds& one) { return one.kind == name; });
+    return kind == row.kinds.end() ? 0 : (*kind).*which;
+  };
+  return {name,
+          mean(rounds, [&](const auto& row) { return seconds(row, &KindSeconds::predicted); }),
+          mean(rounds, [&](const auto& row) { return seconds(row, &KindSeconds::measured); })};
+}
+
 }  // namespace
+
+std::vector<TestbedRound> TestbedRow::each_run() const {
+  return rounds.empty() ? std::vector<TestbedRound>{*this} : rounds;
+}
+
+TestbedRow joined(const std::vector<TestbedRow>& rounds) {
+  SPILLWAY_ASSERT(!rounds.empty());
+  if (rounds.size() == 1) return rounds.front();
+  TestbedRow row = rounds.front();
+  const std::vector<const TestbedRow*> counted = middle(rounds);
+  const auto mean_of = [&](double TestbedRound::*value) {
+    return mean(counted, [&](const TestbedRow& round) { return round.*value; });
+  };
+  row.measured_seconds = mean_of(&TestbedRound::measured_seconds);
+  row.corrected_seconds = mean_of(&TestbedRound::corrected_seconds);
+  row.interval_low = mean_of(&TestbedRound::interval_low);
+  row.interval_high = mean_of(&TestbedRound::interval_high);
+  for (auto& [kind, factor] : row.drift)
+    factor = mean(counted, [&](const TestbedRow& round) { return round.drift.at(kind); });
+  for (KindSeconds& kind : row.kinds) kind = mean_of_kind(counted, kind.kind);
+  std::vector<double> ratios;
+  row.runs = 0;
+  for (const TestbedRow& round : rounds) {
+    // A policy changes time, never numbers; nor does the hour.
+    SPILLWAY_ASSERT(round.weights_hash == row.weights_hash);
+    row.rounds.push_back(round);
+    row.runs += round.runs;
+    ratios.push_back(ratio(round));
+  }
+  row.scatter = scatter_of(ratios) / std::sqrt(static_cast<double>(rounds.size()));
+  return row;
+}
 
 TestbedRow run_configuration(const TestbedConfiguration& configuration, const Machine& base,
                              const TestbedOptions& options) {
   const Problem problem = configuration.problem(base);
   TestbedRow best = run_once(configuration, problem, options);
   int runs = 1;
-  while (best.disturbance() > most_disturbance && runs < options.most_runs) {
+  while (configuration.regime.throttled() && best.disturbance() > most_disturbance &&
+         runs < options.most_runs) {
     TestbedRow again = run_once(configuration, problem, options);
     ++runs;
     if (again.disturbance() < best.disturbance()) best = std::move(again);
@@ -91,6 +159,32 @@ TestbedRow run_configuration(const TestbedConfiguration& configuration, const Ma
   best.runs = runs;
   return best;
 }
+
+namespace {
+
+void add_correction(const TestbedRound& run, nlohmann::ordered_json& json) {
+  if (!run.is_corrected()) return;
+  json["corrected_seconds"] = run.corrected_seconds;
+  json["corrected_error"] = run.corrected_error();
+  json["interval_low"] = run.interval_low;
+  json["interval_high"] = run.interval_high;
+  json["inside"] = run.is_inside();
+  json["drift"] = run.drift;
+}
+
+// Of a row or of one of its rounds.
+void read_round(const nlohmann::ordered_json& json, TestbedRound& run) {
+  run.predicted_seconds = json.at("predicted_seconds");
+  run.measured_seconds = json.at("measured_seconds");
+  run.scatter = json.at("scatter");
+  if (!json.contains("drift")) return;
+  run.corrected_seconds = json.at("corrected_seconds");
+  run.interval_low = json.at("interval_low");
+  run.interval_high = json.at("interval_high");
+  run.drift = json.at("drift").get<Drift>();
+}
+
+}  // namespace
 
 nlohmann::ordered_json to_json(const TestbedRow& row) {
   nlohmann::ordered_json kinds = nlohmann::ordered_json::object();
@@ -112,13 +206,14 @@ nlohmann::ordered_json to_json(const TestbedRow& row) {
                                  {"runs", row.runs},
                                  {"late", row.late},
                                  {"kinds", kinds}};
-  if (row.is_corrected()) {
-    json["corrected_seconds"] = row.corrected_seconds;
-    json["corrected_error"] = row.corrected_error();
-    json["interval_low"] = row.interval_low;
-    json["interval_high"] = row.interval_high;
-    json["inside"] = row.is_inside();
-    json["drift"] = row.drift;
+  add_correction(row, json);
+  for (const TestbedRound& round : row.rounds) {
+    nlohmann::ordered_json one = {{"predicted_seconds", round.predicted_seconds},
+                                  {"measured_seconds", round.measured_seconds},
+                                  {"error", round.error()},
+                                  {"scatter", round.scatter}};
+    add_correction(round, one);
+    json["rounds"].push_back(std::move(one));
   }
   return json;
 }
@@ -133,19 +228,14 @@ TestbedRow row_from_json(const nlohmann::ordered_json& json) {
   row.tuned = json.at("tuned");
   row.batch = json.at("batch");
   row.micro_batch = json.at("micro_batch");
-  row.predicted_seconds = json.at("predicted_seconds");
-  row.measured_seconds = json.at("measured_seconds");
-  row.scatter = json.at("scatter");
+  read_round(json, row);
   row.steps = json.at("steps");
   row.runs = json.at("runs");
   row.late = json.at("late");
   for (const auto& [name, kind] : json.at("kinds").items())
     row.kinds.push_back({name, kind.at("predicted"), kind.at("measured")});
-  if (!json.contains("drift")) return row;
-  row.corrected_seconds = json.at("corrected_seconds");
-  row.interval_low = json.at("interval_low");
-  row.interval_high = json.at("interval_high");
-  row.drift = json.at("drift").get<Drift>();
+  if (!json.contains("rounds")) return row;
+  for (const auto& round : json.at("rounds")) read_round(round, row.rounds.emplace_back());
   return row;
 }
 

@@ -28,44 +28,59 @@ struct KindSeconds {
   double predicted = 0, measured = 0;
 };
 
-struct TestbedRow {
-  std::string regime, policy;
-  std::string plan;          // as trained: the policy with what it left open
-  std::string weights_hash;  // after the last step: equal where all weights are, bit by bit
-  bool throttled = false;
-  bool tuned = false;  // `plan` was searched for
-  std::int64_t batch = 0, micro_batch = 0;
+// What one run gave, or, in a row, the mean of several.
+struct TestbedRound {
   double predicted_seconds = 0;  // of a steady step
-  double measured_seconds = 0;   // the median over the steady steps of the run that counts
+  double measured_seconds = 0;   // the median over the steady steps
   double scatter = 0;            // (80th percentile - 20th) / median of its steps
-  int steps = 0;                 // steady ones
-  int runs = 0;                  // made; the least disturbed one counts
-  double late = 0;  // time that work took beyond its modelled time / modelled time, over lanes
-  std::vector<KindSeconds> kinds;
   // Unthrottled, where the machine file has references: the drift since it was written, the
   // prediction for the machine as it was during the run, and the interval around that.
   Drift drift;
   double corrected_seconds = 0, interval_low = 0, interval_high = 0;
 
   bool is_corrected() const { return !drift.empty(); }
-  double corrected_error() const { return corrected_seconds / measured_seconds - 1; }
   bool is_inside() const {
     return measured_seconds >= interval_low && measured_seconds <= interval_high;
   }
   double error() const { return predicted_seconds / measured_seconds - 1; }
+  double corrected_error() const { return corrected_seconds / measured_seconds - 1; }
+};
+
+struct TestbedRow : TestbedRound {
+  std::string regime, policy;
+  std::string plan;          // as trained: the policy with what it left open
+  std::string weights_hash;  // after the last step: equal where all weights are, bit by bit
+  bool throttled = false;
+  bool tuned = false;  // `plan` was searched for
+  std::int64_t batch = 0, micro_batch = 0;
+  int steps = 0;    // steady ones of a run
+  int runs = 0;     // made; throttled, the least disturbed one counts, else each is a round
+  double late = 0;  // time that work took beyond its modelled time / modelled time, over lanes
+  std::vector<KindSeconds> kinds;
+  std::vector<TestbedRound> rounds;  // where it was run more than once and every run counts
+
+  // Its runs one by one: the rounds, or the row itself where there was one run.
+  std::vector<TestbedRound> each_run() const;
   // Of a run: how far what happened was not the machine stood for. Says nothing of the prediction.
   double disturbance() const { return scatter + late; }
 };
 
-// A run is disturbed where its steps scatter, or its work overran, by more than this in all; it is
-// then made again, and the least disturbed counts. The prediction has no part in it.
+// A throttled run is disturbed where its steps scatter, or its work overran, by more than this in
+// all; it is then made again, and the least disturbed counts. The prediction has no part in it.
 inline constexpr double most_disturbance = 0.03;
 
 // Trains on the CPU backend, throttled, and holds the steps against the simulator's on
-// `configuration.problem(base)`. Both go through the same definitions (traces/compare.hpp). Throws
+// `configuration.problem(base)`. Both go through the same definitions (traces/compare.hpp). An
+// unthrottled run is not made again: how fast the machine was is part of what is measured. Throws
 // FitError, InputError, MachineError.
 TestbedRow run_configuration(const TestbedConfiguration& configuration, const Machine& base,
                              const TestbedOptions& options);
+
+// The rounds of one configuration, at least one, as a row: means over the rounds that are left when
+// a tenth of them, rounded, is dropped at either end of the order of predicted / measured. The
+// scatter is that of predicted / measured over the rounds, divided by the root of their number: how
+// well the mean is known.
+TestbedRow joined(const std::vector<TestbedRow>& rounds);
 
 nlohmann::ordered_json to_json(const TestbedRow& row);
 TestbedRow row_from_json(const nlohmann::ordered_json& json);

@@ -28,15 +28,19 @@ KendallTau order_of(const std::vector<TestbedRow>& rows, const std::string& regi
 CorrectedSummary corrected_of(const std::vector<TestbedRow>& rows) {
   CorrectedSummary corrected;
   std::vector<TestbedRow> as_corrected;
-  std::vector<double> errors;
+  std::vector<double> errors, of_runs;
   for (TestbedRow row : rows) {
     if (row.throttled || !row.is_corrected()) continue;
     errors.push_back(row.corrected_error());
-    if (row.is_inside()) ++corrected.inside;
+    for (const TestbedRound& run : row.each_run()) {
+      of_runs.push_back(run.corrected_error());
+      if (run.is_inside()) ++corrected.inside;
+    }
     row.predicted_seconds = row.corrected_seconds;
     as_corrected.push_back(std::move(row));
   }
   corrected.errors = summarize(std::move(errors));
+  corrected.of_runs = summarize(std::move(of_runs));
   std::vector<std::string> regimes;
   for (const TestbedRow& row : as_corrected) {
     if (std::find(regimes.begin(), regimes.end(), row.regime) == regimes.end())
@@ -52,11 +56,11 @@ CorrectedSummary corrected_of(const std::vector<TestbedRow>& rows) {
   return corrected;
 }
 
-std::vector<KindSummary> kinds_of(const std::vector<TestbedRow>& rows) {
+std::vector<KindSummary> kinds_of(const std::vector<TestbedRow>& rows, bool throttled) {
   std::vector<KindSummary> kinds;
   std::vector<std::vector<double>> errors;
   for (const TestbedRow& row : rows) {
-    if (!row.throttled) continue;
+    if (row.throttled != throttled) continue;
     for (const KindSeconds& seconds : row.kinds) {
       if (!(seconds.measured > 0) || seconds.kind == "barrier") continue;
       auto kind = std::find_if(kinds.begin(), kinds.end(),
@@ -111,12 +115,22 @@ std::vector<TunedResult> tuned_of(const std::vector<TestbedRow>& rows) {
   return results;
 }
 
-nlohmann::ordered_json to_json(const ErrorSummary& errors) {
-  return {{"configurations", errors.count},
+nlohmann::ordered_json to_json(const ErrorSummary& errors, const char* of = "configurations") {
+  return {{of, errors.count},
           {"median", errors.median},
           {"p95", errors.p95},
           {"largest", errors.largest},
           {"bias", errors.bias}};
+}
+
+nlohmann::ordered_json to_json(const std::vector<KindSummary>& kinds) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  for (const KindSummary& kind : kinds) {
+    json[kind.kind] = {{"errors", to_json(kind.errors)},
+                       {"predicted_seconds", kind.predicted_seconds},
+                       {"measured_seconds", kind.measured_seconds}};
+  }
+  return json;
 }
 
 nlohmann::ordered_json to_json(const KendallTau& tau) {
@@ -194,7 +208,8 @@ TestbedSummary summarize(const std::vector<TestbedRow>& rows) {
     regime.strict = order_of(rows, regime.regime, true);
   }
   summary.corrected = corrected_of(rows);
-  summary.kinds = kinds_of(rows);
+  summary.kinds = kinds_of(rows, true);
+  summary.kinds_unthrottled = kinds_of(rows, false);
   summary.tuned = tuned_of(rows);
   return summary;
 }
@@ -208,8 +223,8 @@ bool TestbedSummary::held() const {
 }
 
 double CorrectedSummary::share_inside() const {
-  if (errors.count == 0) return 1;
-  return static_cast<double>(inside) / static_cast<double>(errors.count);
+  if (of_runs.count == 0) return 1;
+  return static_cast<double>(inside) / static_cast<double>(of_runs.count);
 }
 
 bool CorrectedSummary::held() const {
@@ -262,21 +277,17 @@ nlohmann::ordered_json to_json(const TestbedSummary& summary) {
                      {"fastest_other_seconds", t.other_seconds},
                      {"same_weights", t.same_weights}});
   }
-  nlohmann::ordered_json kinds;
-  for (const KindSummary& kind : summary.kinds) {
-    kinds[kind.kind] = {{"errors", to_json(kind.errors)},
-                        {"predicted_seconds", kind.predicted_seconds},
-                        {"measured_seconds", kind.measured_seconds}};
-  }
   nlohmann::ordered_json json = {
       {"held", summary.complete() ? nlohmann::ordered_json(summary.held()) : nullptr},
       {"throttled", to_json(summary.throttled)},
       {"unthrottled", to_json(summary.unthrottled)},
       {"regimes", regimes},
       {"tuned", tuned},
-      {"kinds", kinds}};
+      {"kinds", to_json(summary.kinds)},
+      {"kinds_unthrottled", to_json(summary.kinds_unthrottled)}};
   if (summary.corrected.errors.count > 0) {
     json["corrected"] = to_json(summary.corrected.errors);
+    json["corrected"]["single_runs"] = to_json(summary.corrected.of_runs, "runs");
     json["corrected"]["order"] = to_json(summary.corrected.order);
     json["corrected"]["interval_share"] = interval_share;
     json["corrected"]["inside"] = summary.corrected.inside;

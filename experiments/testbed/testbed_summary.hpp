@@ -46,11 +46,13 @@ void count_pairs(std::span<const RankedTime> times, KendallTau& tau);
 // of the same configuration differ by as much.
 inline constexpr double least_resolution = 0.01;
 
-// Rows whose prediction is corrected for the machine's drift, and how many lie in their intervals.
+// Rows whose prediction is corrected for the machine's drift, and how many of their runs lie in
+// their intervals.
 struct CorrectedSummary {
-  ErrorSummary errors;
+  ErrorSummary errors;  // by configuration, over its rounds
+  ErrorSummary of_runs;
   KendallTau order;
-  std::size_t inside = 0;
+  std::size_t inside = 0;  // of the runs
 
   double share_inside() const;  // 1 of no rows
   bool held() const;            // vacuously of no rows
@@ -93,8 +95,9 @@ struct TestbedSummary {
   ErrorSummary throttled, unthrottled;
   CorrectedSummary corrected;          // of unthrottled rows
   std::vector<RegimeSummary> regimes;  // in the order of the rows
-  std::vector<KindSummary> kinds;      // of throttled rows, most measured seconds first
-  std::vector<TunedResult> tuned;      // of throttled rows, in their order
+  // Most measured seconds first.
+  std::vector<KindSummary> kinds, kinds_unthrottled;
+  std::vector<TunedResult> tuned;  // of throttled rows, in their order
 
   // The targets: over throttled rows median <= 3 %, 95th percentile <= 8 %, tau >= 0.9 in every
   // regime; over unthrottled ones median <= 8 %, and corrected for drift as

@@ -67,11 +67,48 @@ TEST_CASE("testbed --list names the configurations and runs none") {
   for (const json& configuration : list) CHECK(configuration["regime"] == "ssd-bound");
 }
 
+TEST_CASE("testbed runs unthrottled configurations in rounds, every one of them read again") {
+  const TemporaryFolder folder;
+  const std::string file = folder.write("here.toml", R"(name = "here"
+description = "this machine"
+throttle = ""
+model = "gpt-tiny"
+sequence = 16
+batches = [1]
+gpu_memory = "64MB"
+host_memory = "64MB"
+policies = ["resident", "zero-infinity"]
+)");
+  const Words arguments = {"testbed", "--regime", file,     "--machine", "testbed",
+                           "--steps", "3",        "--json", "--out",     folder / "out"};
+  const Outcome first = run(arguments + Words{"--rounds", "2"});
+  INFO(first.err);
+  REQUIRE(first.exit_code == 0);
+  const json rows = first.json()["rows"];
+  REQUIRE(rows.size() == 2);
+  for (const json& row : rows) {
+    REQUIRE(row["rounds"].size() == 2);
+    CHECK(row["runs"] == 2);
+    const double one = row["rounds"][0]["measured_seconds"],
+                 two = row["rounds"][1]["measured_seconds"];
+    CHECK(row["measured_seconds"].get<double>() == Approx((one + two) / 2));
+  }
+  // A third round is added to those there are.
+  const Outcome more = run(arguments + Words{"--rounds", "3"});
+  REQUIRE(more.exit_code == 0);
+  const json again = more.json()["rows"];
+  CHECK(again[1]["rounds"][0] == rows[1]["rounds"][0]);
+  CHECK(again[1]["rounds"][1] == rows[1]["rounds"][1]);
+  CHECK(again[1]["rounds"].size() == 3);
+}
+
 TEST_CASE("testbed refuses what it cannot run, with a hint") {
   check_refusal(run({"testbed", "--regime", "mixd"}), 2, "unknown regime mixd", "mixed");
   const TemporaryFolder folder;
   check_refusal(run({"testbed", "--steps", "2", "--out", folder / "out"}), 2,
                 "--steps must be at least 3", "does not count");
+  check_refusal(run({"testbed", "--rounds", "0", "--out", folder / "out"}), 2,
+                "--rounds must be at least 1", "one run of a configuration");
   check_refusal(run({"testbed", "--steps", "11", "--out", folder / "out"}), 2, "--steps 11 is more",
                 "at most 10");
 }

@@ -2,6 +2,7 @@
 // them, and the share of runs that lies in an interval made of their spreads.
 #include "experiments/calibrate/drift.hpp"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <filesystem>
@@ -9,6 +10,7 @@
 
 #include "experiments/calibrate/reference_kernels.hpp"
 #include "experiments/calibrate/sampler.hpp"
+#include "experiments/calibrate/speed_gauge.hpp"
 #include "policies/common/policy.hpp"
 #include "sim/step_interval.hpp"
 #include "tests/temporary_folder.hpp"
@@ -37,6 +39,37 @@ TEST_CASE("Drift is time now over time then, of references of one kind and shape
       {reference("compute", 110), reference("adam", 100), reference("read", 99, "drives=2")});
   CHECK(drift == Drift{{"compute", 1.1}, {"adam", 0.5}});
   CHECK(drift_between({}, {reference("compute", 1)}).empty());
+}
+
+TEST_CASE("The drift of a machine of two speeds is by how often it is slow") {
+  std::vector<std::int64_t> seldom(20, 100), often(20, 100);
+  for (std::size_t i = 0; i < 8; ++i) seldom[i] = 140;  // of both, the median is the fast speed
+  for (std::size_t i = 0; i < 9; ++i) often[i] = 140;
+  const Drift drift = drift_between({kernel_time("compute", "s", 0, seldom)},
+                                    {kernel_time("compute", "s", 0, often)});
+  CHECK(drift.at("compute") > 1.01);
+}
+
+TEST_CASE("A speed gauge brings figures to the speed of the whole calibration") {
+  SpeedGauge gauge({}, usual_io());
+  const SamplingRule held = gauge.held(SamplingRule{3, 0, 100, 1}, "copy");
+  CHECK(collect_ns(held, [] { return 1'000'000; }).size() == 3);
+  CHECK(gauge.held("adam", [] { return std::vector<std::int64_t>{1000, 2000}; }).size() == 2);
+  Machine machine = load_machine("testbed");
+  const Machine before = machine;
+  gauge.finish(machine);
+  REQUIRE(machine.references.size() == 4);  // no drives
+  const auto of = [&](const char* kind) {
+    return std::find_if(machine.references.begin(), machine.references.end(),
+                        [&](const KernelTime& one) { return one.kind == kind; })
+        ->samples_ns.size();
+  };
+  CHECK(of("compute") == 2 * calibration_rounds);
+  CHECK(of("copy") == 2 * calibration_rounds + 4);  // around three samples
+  CHECK(of("adam") == 2 * calibration_rounds + 6);
+  CHECK(machine.ssd.read == before.ssd.read);
+  CHECK(machine.pcie.h2d > before.pcie.h2d / 3);
+  CHECK(machine.pcie.h2d < before.pcie.h2d * 3);
 }
 
 TEST_CASE("Every rate is divided by the drift of its own reference, and no other") {

@@ -1,7 +1,10 @@
 #include "experiments/calibrate/sampler.hpp"
 
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <random>
+
+#include "experiments/calibrate/statistics.hpp"
 
 namespace spillway {
 namespace {
@@ -42,6 +45,28 @@ TEST_CASE("where one sample is enough, work that takes long is done once") {
   rule.most_seconds = 100;
   CHECK(sample_ns(rule, [&] { ++worked; }).size() == 5);
   CHECK(worked == 7);
+}
+
+TEST_CASE("samples are held to one speed by what is told of the machine's before and after each") {
+  // The machine slows down by a tenth of its usual time with every sample.
+  double slower = 1;
+  SamplingRule rule{10, 0, 100};
+  rule.slowness = [&] { return slower; };
+  const auto samples = collect_ns(rule, [&] {
+    const double began = slower;
+    slower += 0.1;
+    return std::llround(1e6 * (began + slower) / 2);
+  });
+  CHECK(samples == std::vector<std::int64_t>(10, 1'000'000));
+}
+
+TEST_CASE("the trimmed mean leaves a tenth out at either end, and of two speeds is between them") {
+  CHECK(trimmed_mean({}) == 0);
+  CHECK(trimmed_mean({1, 3}) == 2);
+  CHECK(trimmed_mean({1, 2, 3, 100, -100}) == 2);
+  std::vector<double> two_speeds(20, 1.0);
+  for (std::size_t i = 0; i < 10; ++i) two_speeds[i] = 1.5;
+  CHECK(trimmed_mean(two_speeds) == Approx(1.25));
 }
 
 TEST_CASE("the fit finds latency and rate of an exact line, and stays sane off it") {

@@ -180,6 +180,40 @@ TEST_CASE("The report shows targets, every regime, kind and configuration, and h
   CHECK_THAT(text, !Contains("unthrottled,"));  // there were none
 }
 
+TEST_CASE("Rounds are joined to their mean without the ends, and every run keeps its interval") {
+  std::vector<TestbedRow> rounds;
+  for (int i = 0; i < 5; ++i) {
+    // The machine is 0 to 40 % slower; predictions follow, but in the last round.
+    TestbedRow r = row("unthrottled", "a", 2, 1.0, 1.0 + 0.1 * i, 0.03);
+    r.drift = {{"compute", 1.0 + 0.1 * i}};
+    r.corrected_seconds = i == 4 ? 7.0 : 1.01 * r.measured_seconds;
+    r.interval_low = 0.95 * r.corrected_seconds;
+    r.interval_high = 1.05 * r.corrected_seconds;
+    rounds.push_back(r);
+  }
+  rounds[0].corrected_seconds = 1.0;  // the lowest corrected / measured
+  const TestbedRow one = joined(rounds);
+  CHECK(one.runs == 5);
+  CHECK(one.measured_seconds == Approx(1.2));  // of 1.1, 1.2, 1.3
+  CHECK(one.corrected_error() == Approx(0.01));
+  CHECK(one.drift.at("compute") == Approx(1.2));
+  CHECK(one.kinds[0].measured == Approx(0.3));
+  CHECK(one.scatter == Approx(0).margin(1e-9));  // of 1, 1.01, 1.01, 1.01, 5
+  REQUIRE(one.each_run().size() == 5);
+  CHECK(one.each_run()[4].measured_seconds == Approx(1.4));
+  CHECK(joined({rounds[2]}).rounds.empty());
+  CHECK(joined({rounds[2]}).scatter == 0.03);
+  CHECK(to_json(row_from_json(to_json(one))).dump() == to_json(one).dump());
+  const TestbedSummary s = summarize(std::vector<TestbedRow>{one});
+  CHECK(s.corrected.errors.count == 1);
+  CHECK(s.corrected.of_runs.count == 5);
+  CHECK(s.corrected.of_runs.largest == Approx(4));
+  CHECK(s.corrected.inside == 4);
+  CHECK(s.corrected.share_inside() == Approx(0.8));
+  CHECK(s.kinds_unthrottled.size() == 2);
+  CHECK(to_json(s).at("corrected").at("single_runs").at("runs") == 5);
+}
+
 TEST_CASE("Unthrottled rows are summed up raw and corrected for drift, with their intervals") {
   // Raw predictions are 20 % too fast; corrected ones 1 %, and 19 of 20 lie in their intervals.
   std::vector<TestbedRow> rows;

@@ -1,0 +1,48 @@
+// Holds every figure of a calibration to one speed of the machine.
+//
+// A shared machine changes its speed within seconds (a core whose sibling works for somebody else
+// is a quarter slower), so a figure is of the moment in which it was taken. References
+// (reference_kernels.hpp) timed between a figure's samples say how slow the machine was just then,
+// and each sample is divided by that. What the references took over all of the calibration is the
+// speed that the machine file is of.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "experiments/calibrate/drift.hpp"
+#include "experiments/calibrate/reference_kernels.hpp"
+#include "experiments/calibrate/sampler.hpp"
+
+namespace spillway {
+
+class SpeedGauge {
+ public:
+  // Takes the first references. Throws MachineError, as ReferenceKernels does.
+  SpeedGauge(const std::vector<std::filesystem::path>& directories, const IoChoice& io);
+
+  // The rule with the reference of this kind timed between samples, which are divided by it. It
+  // refers to this object.
+  SamplingRule held(SamplingRule rule, const std::string& kind);
+
+  // Samples beside which other work goes on: the reference is timed before and after all of them.
+  std::vector<std::int64_t> held(const std::string& kind,
+                                 const std::function<std::vector<std::int64_t>()>& measure);
+
+  // After all figures: takes the last references, gives the machine all of them, and brings its
+  // figures of the processor and the memory from the speed of the first to the mean of all. Drives
+  // stay as they were measured.
+  void finish(Machine& machine);
+
+  ReferenceKernels& kernels() { return kernels_; }
+
+ private:
+  double slowness(const std::string& kind);
+
+  ReferenceKernels kernels_;
+  std::vector<KernelTime> first_, all_;
+};
+
+}  // namespace spillway
