@@ -19,6 +19,7 @@
 #include "experiments/calibrate/calibrate_gpu.hpp"
 #include "experiments/calibrate/drive_bench.hpp"
 #include "experiments/calibrate/kernel_bench.hpp"
+#include "experiments/calibrate/normal_priority.hpp"
 #include "experiments/calibrate/sampler.hpp"
 #include "experiments/calibrate/speed_gauge.hpp"
 #include "experiments/calibrate/trials.hpp"
@@ -68,14 +69,9 @@ class Calibration {
                host_figures + (options_.ssd.empty() ? 0 : drive_figures(options_.brief)) +
                (options_.brief ? 0 : 2 + most_trials);
     const std::vector<Problem> problems = problems_to_time();  // refused before any measurement
-    if (!options_.brief) {
-      next("reference kernels");
-      gauge_.emplace(options_.ssd, options_.io);
-    }
-    kernels(problems);
-    copies();
-    optimizer();
+    measure_processor(problems);
     wake_up();
+    const NormalPriority normal(true);
     if (!options_.ssd.empty()) {
       measure_drives_of(
           options_, rule_, host_, machine_, [this](const std::string& what) { next(what); }, note_);
@@ -90,6 +86,18 @@ class Calibration {
   }
 
  private:
+  // Kernels, copies, the optimizer; at normal priority, as when training unthrottled.
+  void measure_processor(const std::vector<Problem>& problems) {
+    const NormalPriority normal(true);
+    if (!options_.brief) {
+      next("reference kernels");
+      gauge_.emplace(options_.ssd, options_.io);
+    }
+    kernels(problems);
+    copies();
+    optimizer();
+  }
+
   void next(const std::string& what) { progress_(what, done_++, planned_); }
   void source(const char* key, const std::string& text) { machine_.sources[key] = text; }
   // The rule of figures that the reference of this kind goes with.

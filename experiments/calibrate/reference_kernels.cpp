@@ -163,6 +163,7 @@ std::int64_t ReferenceKernels::time(const std::string& kind) {
   const auto found = std::find_if(references.begin(), references.end(),
                                   [&](const Work::Reference& one) { return one.kind == kind; });
   SPILLWAY_ASSERT(found != references.end(), "a reference of this kind");
+  (found == references.begin() ? references.back() : *(found - 1)).run();
   return found->run();
 }
 
