@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
 
 #include "base/errors.hpp"
@@ -163,8 +164,8 @@ void FairSharing::solve() {
   for (const std::uint32_t c : stale_) {
     Component& component = components_[c];
     component.stale = false;
-    update_active(component);
     if (recall(component)) continue;
+    update_active(component);
     solve(component);
     remember(component);
   }
@@ -182,7 +183,12 @@ bool FairSharing::recall(const Component& component) {
   const std::size_t slot = slot_of(component.mix);
   if (component.mixes[slot] != component.mix) return false;
   const double* rates = component.rates.data() + slot * component.demands.size();
-  for (const std::uint32_t d : component.active) set_rate(d, rates[states_[d].place]);
+  for (std::uint64_t left = component.mix; left != 0;) {
+    const auto place = static_cast<std::size_t>(std::countr_zero(left)) / 4;
+    set_rate(component.demands[place], rates[place]);
+    left &= ~(std::uint64_t{15} << (4 * place));
+    ++demands_visited_;
+  }
   return true;
 }
 
