@@ -85,9 +85,12 @@ double deviation_of_trials(const std::vector<TrialTime>& trials) {
 }  // namespace
 
 double StepUncertainty::all() const {
-  const double spreads =
-      std::sqrt(common * common + calibration * calibration + independent * independent);
-  return std::max(spreads, trials);
+  return std::hypot(common, std::max(std::hypot(calibration, independent), trials));
+}
+StepUncertainty StepUncertainty::corrected(std::size_t samples) const {
+  StepUncertainty left = *this;
+  left.common /= std::sqrt(static_cast<double>(std::max<std::size_t>(samples, 1)));
+  return left;
 }
 double StepUncertainty::low(double seconds) const { return seconds * std::exp(-normal_95 * all()); }
 double StepUncertainty::high(double seconds) const { return seconds * std::exp(normal_95 * all()); }

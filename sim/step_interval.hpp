@@ -9,14 +9,18 @@
 //                [[reference]], times that kind's share of the chain; all kinds together
 //   calibration  the median of a kind's n samples is itself uncertain by 1.2533 x spread / sqrt(n)
 //   independent  every task of the chain by itself: the spread of its kind's [[kernel]] samples
-//   trials       the root mean square of the errors of the [[trial]] trainings: also what the
-//                prediction leaves out (caches, what runs beside what)
+//   trials       the root mean square of the errors of the [[trial]] trainings, each predicted for
+//                the machine as fast as it was then: also what the prediction leaves out (caches,
+//                what runs beside what)
 //
-// The first three are independent of each other; trials show them, too, so the larger one counts.
+// The first three are independent of each other; trials show the second and the third, too, so the
+// larger of those and of trials counts. Where references were timed around a run, how fast the
+// machine was is known but for the error of their mean: corrected().
 //
 // The same input gives the same bytes; it takes a fraction of the time of simulate().
 #pragma once
 
+#include <cstddef>
 #include <optional>
 
 #include "sim/simulate.hpp"
@@ -29,6 +33,8 @@ struct StepUncertainty {
   double common = 0, calibration = 0, independent = 0, trials = 0;  // relative standard deviations
 
   double all() const;
+  // Of a prediction for the machine as so many samples of each reference have found it.
+  StepUncertainty corrected(std::size_t samples) const;
   // Of a step predicted to take `seconds`: interval_share of runs lie between these.
   double low(double seconds) const;
   double high(double seconds) const;

@@ -86,8 +86,12 @@ std::optional<DriftCorrection> corrected_for_drift(const Schedule& schedule, con
   const Machine& machine = schedule.problem().machine;
   if (recorded_throttle(measured).any()) return std::nullopt;
   DriftCorrection correction;
-  correction.drift = drift_between(machine.references, recorded_references(measured));
+  const std::vector<KernelTime> references = recorded_references(measured);
+  correction.drift = drift_between(machine.references, references);
   if (correction.drift.empty()) return std::nullopt;
+  correction.samples = references.front().samples_ns.size();
+  for (const KernelTime& one : references)
+    correction.samples = std::min(correction.samples, one.samples_ns.size());
   const SimulationResult now = simulate(schedule, drifted_machine(machine, correction.drift));
   correction.predicted_seconds = step_times(to_trace(schedule, now)).median_seconds;
   correction.error = correction.predicted_seconds / measured_seconds - 1;
@@ -162,7 +166,8 @@ Validation validate_trace(const Trace& all, const std::string& origin,
   TraceComparison comparison = compare_traces(predicted_trace, measured);
   std::vector<CriticalShare> critical = critical_paths(schedule, predicted_trace, measured);
   auto corrected = corrected_for_drift(schedule, measured, comparison.measured.median_seconds);
-  const auto uncertainty = step_uncertainty(schedule, predicted, schedule.problem().machine);
+  auto uncertainty = step_uncertainty(schedule, predicted, schedule.problem().machine);
+  if (uncertainty && corrected) uncertainty = uncertainty->corrected(corrected->samples);
   return {std::move(schedule), std::move(predicted), std::move(comparison),
           std::move(critical), std::move(corrected), uncertainty};
 }

@@ -23,7 +23,8 @@ struct CriticalShare {
 // The prediction for the machine as it was during the run, by the reference kernels that were timed
 // before and after it.
 struct DriftCorrection {
-  Drift drift;  // of the machine since it was calibrated
+  Drift drift;              // of the machine since it was calibrated
+  std::size_t samples = 0;  // of the reference that was timed least often
   double predicted_seconds =
       0;             // of the median step, with every rate corrected by its own reference
   double error = 0;  // predicted / measured - 1

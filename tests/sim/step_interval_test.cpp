@@ -52,7 +52,15 @@ TEST_CASE(
   CHECK(of_four_reads(0.1, 0.03, 10).high(2.0) == one.high(2.0));
 }
 
-TEST_CASE("Trials that were off by more than spreads explain set the interval") {
+TEST_CASE(
+    "What references tell of a run's machine is not uncertain any more, but for their error") {
+  const StepUncertainty one = of_four_reads(0.1, 0.03, 10);
+  CHECK(one.corrected(9).common == Approx(one.common / 3));
+  CHECK(one.corrected(9).calibration == one.calibration);
+  CHECK(one.corrected(9).high(2.0) < one.high(2.0));
+}
+
+TEST_CASE("Trials that were off by more than spreads of kernels explain are what counts of both") {
   Problem problem = small_problem(round_machine());
   problem.machine.references = {{"read", "s", 0, 100, 1.6832 * 0.01, {}}};
   Tasks tasks(problem);
@@ -68,9 +76,11 @@ TEST_CASE("Trials that were off by more than spreads explain set the interval") 
     return std::log(step_uncertainty(schedule, result, machine)->high(1)) / 1.6449;
   };
   CHECK(deviation({}) == Approx(0.01));
-  CHECK(deviation({0.005, -0.005}) == Approx(0.01));
-  CHECK(deviation({0.02}) == Approx(0.02));
-  CHECK(deviation({-0.03, 0.01}) == Approx(std::sqrt(0.0005)));
+  CHECK(deviation({0.005, -0.005}) == Approx(std::hypot(0.01, 0.005)));
+  CHECK(deviation({0.02}) == Approx(std::hypot(0.01, 0.02)));
+  CHECK(deviation({-0.03, 0.01}) == Approx(std::sqrt(0.0006)));
+  machine.kernels = {{"read", "bytes=1", 0, 100, 1.6832 * 0.03, {100, 100, 100, 100}}};
+  CHECK(deviation({0.02}) == Approx(std::hypot(0.01, 0.03, 1.2533 * 0.03 / 2)));
 }
 
 TEST_CASE("A machine file without references has no interval") {
