@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <boost/math/distributions/students_t.hpp>
 #include <cmath>
 #include <string>
 
@@ -78,8 +79,11 @@ double deviation_of_trials(const std::vector<TrialTime>& trials) {
         std::log(static_cast<double>(trial.predicted_ns) / static_cast<double>(trial.median_ns));
     squares += error * error;
   }
-  const auto count = static_cast<double>(std::max<std::size_t>(trials.size(), 1));
-  return std::min(std::sqrt(squares / count), most_deviation);
+  if (trials.empty()) return 0;
+  const auto count = static_cast<double>(trials.size());
+  const boost::math::students_t distribution(count);
+  const double wider = boost::math::quantile(distribution, (1 + interval_share) / 2) / normal_95;
+  return std::min(wider * std::sqrt(squares / count), most_deviation);
 }
 
 }  // namespace

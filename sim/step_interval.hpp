@@ -11,7 +11,8 @@
 //   independent  every task of the chain by itself: the spread of its kind's [[kernel]] samples
 //   trials       the root mean square of the errors of the [[trial]] trainings, each predicted for
 //                the machine as fast as it was then: also what the prediction leaves out (caches,
-//                what runs beside what)
+//                what runs beside what). Of n trainings it is itself uncertain: Student's t of n
+//                degrees of freedom stands in the normal distribution's place
 //
 // The first three are independent of each other; trials show the second and the third, too, so the
 // larger of those and of trials counts. Where references were timed around a run, how fast the

@@ -1,10 +1,14 @@
 #include "exec/ranks/shards_at_rest.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <filesystem>
 
 #include "base/errors.hpp"
 #include "exec/ranks/rank_places.hpp"
 #include "exec/run/training_record.hpp"
+#include "exec/store/committed_state.hpp"
 #include "policies/model/units.hpp"
 #include "policies/movement/shards.hpp"
 
@@ -45,10 +49,40 @@ void ShardsAtRest::read(std::int64_t unit, int moment, std::uint64_t first, std:
                         until = std::min(first + count, shard.end());
     if (from >= until) continue;
     const auto& other = others_[static_cast<std::size_t>(rank)];
-    SPILLWAY_ASSERT(!other || moment == 0, "moments are of a rank's own shard");
     StateReader& reader = other ? *other->reader : own_;
     reader.read(unit, moment, from, until - from, to + (from - first));
   }
+}
+
+ResumePoint commit_for_other_ranks(ResumePoint first) {
+  const TrainingRecord training = TrainingRecord::parse(first.record.identity.training);
+  for (int rank = 1; rank < static_cast<int>(training.workload.ranks); ++rank) {
+    const ResumePoint other = find_resume_point(place_beside(first.location, rank));
+    const TrainingRecord its = TrainingRecord::parse(other.record.identity.training);
+    if (its.rank == rank && other.run.id == first.run.id) continue;
+    throw InputError(
+        fmt::format("{} is not the store of rank {} of this run",
+                    other.location.directories[0].string(), rank),
+        "put back what was there, or name the directories of the run by " + Setting{"ssd"});
+  }
+  const RunIdentity run = first.run;
+  const std::int64_t newest = first.record.version;
+  ResumePoint point = commit_of_all_ranks(std::move(first));
+  point.run = run;
+  point.is_older = point.record.version != newest;
+  point.of_other_ranks = true;
+  return point;
+}
+
+void remove_left_over_shards(const StoreLocation& now, const RunId& run) {
+  if (now.directories.empty() || now.generation == 0) return;
+  StoreLocation plain = now;
+  for (std::filesystem::path& directory : plain.directories)
+    directory = place_of_rank(directory, 0).parent_path();
+  plain.generation = now.generation - 1;
+  remove_files(plain, run);
+  for (int rank = 0; std::filesystem::exists(place_of_rank(plain, rank).directories[0]); ++rank)
+    remove_files(place_of_rank(plain, rank), run);
 }
 
 }  // namespace spillway

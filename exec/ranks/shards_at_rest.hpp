@@ -1,5 +1,6 @@
 // The committed state of a training of several ranks, as one of them reads it: its own shard from
-// its own store, and what else it keeps of the weights from the stores of the others.
+// its own store, and what else it keeps of the weights from the stores of the others. Where another
+// number of ranks goes on, each reads what it needs from the stores of those there were.
 #pragma once
 
 #include <memory>
@@ -12,11 +13,12 @@ namespace spillway {
 
 class ShardsAtRest {
  public:
-  // `own`: reads what `point` has, the commit of this rank. The others' of the same version are
-  // opened to be read, and have to stay as they are. `own` outlives it; one thread.
+  // `own`: reads what `point` has, the commit of this rank, or of the first where it is of other
+  // ranks. The others' of the same version are opened to be read, and have to stay as they are.
+  // `own` outlives it; one thread.
   ShardsAtRest(const ResumePoint& point, StateReader& own, const RingFactory& make_ring);
 
-  // As StateReader::read(); of other ranks' elements the masters alone.
+  // As StateReader::read().
   void read(std::int64_t unit, int moment, std::uint64_t first, std::uint64_t count, float* to);
 
  private:
@@ -30,5 +32,14 @@ class ShardsAtRest {
   StateReader& own_;
   std::vector<std::unique_ptr<Other>> others_;  // by rank; null: this one
 };
+
+// What another number of ranks goes on from, where `first` is the newest commit of the first rank
+// there was: the newest that all of those have. Throws InputError where a store is not of this run.
+ResumePoint commit_for_other_ranks(ResumePoint first);
+
+// Removes what trainings of other numbers of ranks have left of this run below the directories of
+// `now`, the first rank's store: those of the generation before it, which its commits have taken
+// the place of.
+void remove_left_over_shards(const StoreLocation& now, const RunId& run);
 
 }  // namespace spillway

@@ -70,6 +70,9 @@ void require_goes_on(const TrainingOptions& options, TrainingStart& start) {
     record.frozen_hash = before.frozen_hash;  // compared once it has been read
   }
   record.initial_data_hash = before.initial_data_hash;  // compared once it has been read
+  // Another number of ranks adds gradients up in other groups from here on.
+  if (before.workload.ranks != record.workload.ranks)
+    before.workload.gradient_groups = record.workload.gradient_groups;
   require_same_numbers(before, record);
   require_same_batches(before.left_out, record.left_out, start.first);
 }

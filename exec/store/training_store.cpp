@@ -218,7 +218,7 @@ bool TrainingStore::opens_again() {
   const CommitRecord& record = options_.resume->record;
   const StoreIdentity& old = record.identity;
   std::error_code error;
-  if (options_.resume->foreign || record.version == 0 ||
+  if (options_.resume->only_read() || record.version == 0 ||
       absolute(location.directories) != location_.directories ||
       old.stripe_bytes != identity_.stripe_bytes || old.store_bytes != identity_.store_bytes ||
       old.parts != identity_.parts ||
@@ -338,6 +338,7 @@ void TrainingStore::open_previous() {
   SsdStoreOptions with;
   with.make_ring = options_.make_ring;
   with.run = options_.resume->run;
+  with.read_only = options_.resume->of_other_ranks;
   old_ = open_store(options_.resume->record, previous_->directories, previous_->generation, with);
   require_newest(*options_.resume);
 }
@@ -407,7 +408,7 @@ void TrainingStore::fill(const Schedule& schedule, Device& device, const StateVa
 void TrainingStore::remove_previous() {
   if (!previous_) return;
   if (options_.durable) store_->set_keep(true);  // now it is the only one
-  if (options_.resume->foreign) {
+  if (options_.resume->only_read()) {
     old_ = {};
   } else if (old_.store) {
     old_.store->set_keep(false);

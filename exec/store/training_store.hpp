@@ -29,6 +29,11 @@ struct ResumePoint {
   bool foreign = false;
   // The store has a newer commit, which not all ranks have: it does not count.
   bool is_older = false;
+  // It is of another number of ranks than go on, and the first one's: each of those may read all of
+  // it, none changes or removes it (exec/ranks/shards_at_rest.hpp).
+  bool of_other_ranks = false;
+
+  bool only_read() const { return foreign || of_other_ranks; }
 };
 
 // Throws InputError when there is no store, nothing was committed to it, or what it says of itself

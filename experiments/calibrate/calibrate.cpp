@@ -251,34 +251,38 @@ class Calibration {
                      held("adam", beside_copies)));
   }
 
-  // From the end of a task on one lane to the start of the next on another: a futex round trip,
-  // halved.
+  // From the end of a task on one lane to the start of the next on another, whose thread sleeps
+  // meanwhile: a thread that waits shorter than that spins, and is there at once.
   void wake_up() {
     next("waking a lane");
-    std::atomic<std::uint32_t> ping{0}, pong{0};
-    constexpr std::uint32_t rounds = 2000;
+    constexpr std::uint32_t rounds = 121, counted = 101;
+    constexpr std::int64_t asleep_ns = 300'000;  // after so long
+    std::atomic<std::uint32_t> turn{0};
+    std::atomic<std::int64_t> awake_ns{0};
     std::thread other([&] {
       for (std::uint32_t i = 0; i < rounds; ++i) {
-        ping.wait(i);
-        pong.fetch_add(1);
-        pong.notify_one();
+        turn.wait(i);
+        awake_ns = now_ns();
       }
     });
     std::vector<std::int64_t> samples;
     for (std::uint32_t i = 0; i < rounds; ++i) {
+      // This thread works meanwhile, as one does that ends a task.
+      for (const std::int64_t since = now_ns(); now_ns() - since < asleep_ns;)
+        std::this_thread::yield();
+      awake_ns = 0;
       const std::int64_t start = now_ns();
-      ping.fetch_add(1);
-      ping.notify_one();
-      pong.wait(i);
-      samples.push_back((now_ns() - start) / 2);
+      turn.fetch_add(1);
+      turn.notify_one();
+      while (awake_ns == 0) std::this_thread::yield();
+      samples.push_back(awake_ns - start);
     }
     other.join();
-    samples.erase(samples.begin(), samples.begin() + rounds / 2);
-    samples.resize(101);
+    samples.erase(samples.begin(), samples.end() - counted);
     const KernelTime& time = keep(kernel_time("barrier", "waking a waiting lane", 0, samples));
     machine_.gpu.launch_ns = time.median_ns;
     machine_.pcie.latency_ns += time.median_ns;
-    source("gpu.launch", "half a round trip between two waiting threads");
+    source("gpu.launch", "waking a thread that sleeps");
   }
 
   const CalibrationOptions& options_;

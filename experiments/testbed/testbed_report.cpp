@@ -53,7 +53,7 @@ void add_corrected_targets(Text& text, const CorrectedSummary& c) {
        fmt::format("{:.3f}", c.order.tau()), c.order.tau() >= target_corrected_tau);
   line(fmt::format("intervals that are to hold {:.0f} % of runs hold {:.0f} to {:.0f} %",
                    100 * interval_share, 100 * least_share_inside, 100 * most_share_inside),
-       fmt::format("{} of {}, {:.0f} %", c.inside, c.of_runs.count, 100 * c.share_inside()),
+       fmt::format("{} of {}, {:.1f} %", c.inside, c.of_runs.count, 100 * c.share_inside()),
        c.share_inside() >= least_share_inside && c.share_inside() <= most_share_inside);
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/errors.hpp"
 #include "exec/data/model_writer.hpp"
+#include "exec/ranks/shards_at_rest.hpp"
 #include "exec/run/cuda_module.hpp"
 #include "exec/run/run_export.hpp"
 #include "exec/run/training_record.hpp"
@@ -349,6 +350,7 @@ void TrainingJob::begin() {
   if (leads()) folder_->remember_store(training_->store_location());
   if (request_.team) request_.team->barrier();
   training_->remove_previous_store();
+  if (leads()) remove_left_over_shards(training_->store_location(), run_.id);
   if (settings_.keep == 0) return;
   kept_.emplace(folder_->path(), KeepRule{settings_.keep, settings_.keep_every},
                 request_.io.make_ring);
@@ -414,7 +416,11 @@ void TrainingJob::finish() {
       durable ? "its store was removed on purpose" : "its last steps were made without durability";
   folder_->save();
   if (request_.team) request_.team->barrier();
-  if (!durable) training_->remove_previous_store();  // kept until now
+  if (!durable) {  // kept until now
+    const std::optional<StoreLocation> before = training_->previous_store();
+    training_->remove_previous_store();
+    if (before) remove_left_over_shards({before->directories, before->generation + 1}, run_.id);
+  }
   training_->discard_store();
 }
 

@@ -93,6 +93,8 @@ struct TrainListener {
   CalibrationProgress measuring;  // this machine
 };
 
+struct TrainingRecord;
+
 class TrainingJob {
  public:
   // Throws InputError, FitError, MachineError; the folder of a new run is then gone again.
@@ -193,6 +195,8 @@ class TrainingJob {
   void take_place_among_ranks();
   std::optional<ResumePoint> share_resume(std::optional<ResumePoint> point);
   std::optional<ResumePoint> agree_on_commit(ResumePoint first);
+  void go_on_with_other_ranks(ResumePoint& point, const TrainingRecord& record,
+                              std::int64_t ranks) const;
   void share_plan(Problem problem);
   std::vector<std::filesystem::path> share_drives(std::vector<std::filesystem::path> drives);
   void gather_traces();

@@ -7,6 +7,7 @@
 
 #include "base/errors.hpp"
 #include "exec/ranks/rank_places.hpp"
+#include "exec/ranks/shards_at_rest.hpp"
 #include "exec/run/training_record.hpp"
 #include "experiments/train/rank_link.hpp"
 #include "experiments/train/train_checks.hpp"
@@ -121,7 +122,8 @@ std::optional<ResumePoint> TrainingJob::share_resume(std::optional<ResumePoint> 
     if (point)
       shared["point"] = {{"location", json_of(point->location)},
                          {"run", json_of(point->run)},
-                         {"foreign", point->foreign}};
+                         {"foreign", point->foreign},
+                         {"of_other_ranks", point->of_other_ranks}};
   }
   shared = json::parse(team.from_first(shared.dump()));
   if (!leads()) {
@@ -134,9 +136,15 @@ std::optional<ResumePoint> TrainingJob::share_resume(std::optional<ResumePoint> 
   if (of_first.at("foreign").get<bool>())
     throw InputError("a copy of a run of several ranks is not gone on with",
                      "go on with the run itself");
+  const StoreLocation first = location_of(of_first.at("location"));
+  if (of_first.at("of_other_ranks").get<bool>()) {
+    ResumePoint theirs = commit_for_other_ranks(find_resume_point(first));
+    theirs.run = identity_of(of_first.at("run"));
+    return theirs;
+  }
   // Each looks at its own store.
   ResumePoint own;
-  own.location = place_of_rank(location_of(of_first.at("location")), team.rank());
+  own.location = place_of_rank(first, team.rank());
   own.run = identity_of(of_first.at("run"));
   return agree_on_commit(std::move(own));
 }

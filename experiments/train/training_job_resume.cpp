@@ -3,6 +3,7 @@
 
 #include "base/errors.hpp"
 #include "exec/ranks/rank_places.hpp"
+#include "exec/ranks/shards_at_rest.hpp"
 #include "exec/run/training_record.hpp"
 #include "experiments/train/kept_settings.hpp"
 #include "experiments/train/train_checks.hpp"
@@ -59,14 +60,11 @@ std::optional<ResumePoint> TrainingJob::resume() {
   for (const char* key : {"micro_batch", "precision", "sequences_at_once"})
     if (!now.contains(key)) all[key] = {workload.at(key)};
   const std::int64_t ranks = request_.team ? request_.team->size() : 1;
-  if (record.workload.ranks != ranks)
-    throw InputError(
-        Setting{"resume"} + Message(fmt::format(": the run in {} is trained by {} rank{}, not {}",
-                                                request_.run, record.workload.ranks,
-                                                record.workload.ranks == 1 ? "" : "s", ranks)),
-        record.workload.ranks == 1
-            ? Message("start it without mpirun")
-            : Message(fmt::format("mpirun -n {} spillway train ...", record.workload.ranks)));
+  if (record.workload.ranks != ranks) go_on_with_other_ranks(*state.point, record, ranks);
+  if (request_.team) {  // as many as there are ranks
+    all.erase("gradient_groups");
+    given_.erase("gradient_groups");
+  }
   if (!now.contains("policy")) all["policy"] = {record.policy};
   // The file or folder that it was read from may be gone, and so may that of the adapters. A model
   // of which a part is frozen is needed for its weights alone.
@@ -93,6 +91,21 @@ std::optional<ResumePoint> TrainingJob::resume() {
   settings_ = read_train_settings(all);
   resumed_ = all;
   return std::move(state.point);
+}
+
+// What the ranks before have in their stores goes to those that there are now.
+void TrainingJob::go_on_with_other_ranks(ResumePoint& point, const TrainingRecord& record,
+                                         std::int64_t ranks) const {
+  if (point.foreign)
+    throw InputError("a copy of a run of several ranks is not gone on with",
+                     "go on with the run itself");
+  point = commit_for_other_ranks(std::move(point));
+  if (!listener_.note) return;
+  const auto count = [](std::int64_t n) { return fmt::format("{} rank{}", n, n == 1 ? "" : "s"); };
+  listener_.note(fmt::format(
+      "from step {} on with {}, before that with {}: gradients are added up in other groups where "
+      "their number is another, and so with other last bits",
+      point.record.version, count(ranks), count(record.workload.ranks)));
 }
 
 std::vector<std::string> TrainingJob::left_out_texts() const {

@@ -76,11 +76,17 @@ TEST_CASE("Trials that were off by more than spreads of kernels explain are what
     return std::log(step_uncertainty(schedule, result, machine)->high(1)) / 1.6449;
   };
   CHECK(deviation({}) == Approx(0.01));
-  CHECK(deviation({0.005, -0.005}) == Approx(std::hypot(0.01, 0.005)));
-  CHECK(deviation({0.02}) == Approx(std::hypot(0.01, 0.02)));
-  CHECK(deviation({-0.03, 0.01}) == Approx(std::sqrt(0.0006)));
+  // 95 % quantiles of Student's t with 1, 2 and 6 degrees of freedom, from tables.
+  constexpr double one = 6.3138 / 1.6449, two = 2.9200 / 1.6449, six = 1.9432 / 1.6449;
+  CHECK(deviation({0.005, -0.005}) == Approx(std::hypot(0.01, two * 0.005)).epsilon(1e-4));
+  CHECK(deviation({0.02}) == Approx(std::hypot(0.01, one * 0.02)).epsilon(1e-4));
+  CHECK(deviation({-0.03, 0.01}) ==
+        Approx(std::hypot(0.01, two * std::sqrt(0.0005))).epsilon(1e-4));
+  CHECK(deviation({-0.02, 0.02, -0.02, 0.02, -0.02, 0.02}) ==
+        Approx(std::hypot(0.01, six * 0.02)).epsilon(1e-4));
   machine.kernels = {{"read", "bytes=1", 0, 100, 1.6832 * 0.03, {100, 100, 100, 100}}};
-  CHECK(deviation({0.02}) == Approx(std::hypot(0.01, 0.03, 1.2533 * 0.03 / 2)));
+  CHECK(deviation({0.02, -0.02, 0.02, -0.02, 0.02, -0.02}) ==
+        Approx(std::hypot(0.01, 0.03, 1.2533 * 0.03 / 2)));
 }
 
 TEST_CASE("A machine file without references has no interval") {

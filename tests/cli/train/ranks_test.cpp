@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
+#include <random>
 #include <sstream>
 #include <thread>
 
@@ -60,14 +61,21 @@ json last_event(const fs::path& run) {
   return last;
 }
 
+// Empty where the process has ended meanwhile.
+std::string text_of(const fs::path& file) {
+  std::ostringstream text;
+  std::ifstream in(file);
+  text << in.rdbuf();
+  return text.str();
+}
+
 // The processes that mpirun has started, by rank; empty while they are not all there.
 std::vector<pid_t> ranks_of(pid_t parent, int ranks) {
   std::vector<pid_t> found(static_cast<std::size_t>(ranks), 0);
   for (const auto& entry : fs::directory_iterator("/proc")) {
     const std::string name = entry.path().filename();
     if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-    std::ifstream stat(entry.path() / "stat");
-    std::string text((std::istreambuf_iterator<char>(stat)), {});
+    const std::string text = text_of(entry.path() / "stat");
     const std::size_t after = text.rfind(')');
     if (after == std::string::npos) continue;
     std::istringstream rest(text.substr(after + 1));
@@ -75,8 +83,7 @@ std::vector<pid_t> ranks_of(pid_t parent, int ranks) {
     pid_t of = 0;
     rest >> state >> of;
     if (of != parent) continue;
-    std::ifstream environment(entry.path() / "environ");
-    std::string all((std::istreambuf_iterator<char>(environment)), {});
+    const std::string all = text_of(entry.path() / "environ");
     const std::string key = "OMPI_COMM_WORLD_RANK=";
     const std::size_t at = all.find(key);
     if (at == std::string::npos) continue;
@@ -187,6 +194,60 @@ TEST_CASE("ranks: a process that is killed is named, ends all others, and loses 
   }
 }
 
+namespace {
+
+// Kills so many times, one rank or both, from the moment at which they are there to long after they
+// train, and holds what came of it against one process that was left alone.
+void check_crashes(int kills) {
+  if (is_skipped()) return;
+  const TemporaryFolder folder;
+  const int steps = 40 * kills;
+  const Words with = {"--durability", "step", "--quiet"};
+  const Outcome whole = run(training(folder, "one", steps) + with +
+                            Words{"--gradient-groups", "2", "--policy", "resident"});
+  REQUIRE(whole.exit_code == 0);
+  std::mt19937 random(29);
+  const StartedBy by(mpirun(2));
+  int killed = 0;
+  Words words = training(folder, "two", steps) + with;
+  while (killed < kills) {
+    Program program(words);
+    std::vector<pid_t> ranks;
+    while (program.running() && ranks.empty()) ranks = ranks_of(program.process(), 2);
+    if (ranks.empty()) {  // all steps are done
+      program.wait();
+      break;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(random() % 900));
+    const auto which = random() % 3;  // the second means both
+    if (which != 1) ::kill(ranks[0], SIGKILL);
+    if (which != 0) ::kill(ranks[1], SIGKILL);
+    const Outcome outcome = program.wait();
+    for (const pid_t rank : ranks) REQUIRE_FALSE(is_there(rank));
+    if (outcome.exit_code != 0) ++killed;
+    // Before a run's folder is there it is begun again.
+    if (fs::exists(folder / "two/run.json"))
+      words = {"train", "--run", folder / "two", "--resume", "--quiet"};
+  }
+  CHECK(killed > kills / 2);
+  const Outcome rest = run({"train", "--run", folder / "two", "--resume", "--quiet"});
+  INFO(rest.err);
+  REQUIRE(rest.exit_code == 0);
+  CHECK(recorded_losses(folder / "two") == recorded_losses(folder / "one"));
+  CHECK(last_event(folder / "two")["weights_hash"] == last_event(folder / "one")["weights_hash"]);
+}
+
+}  // namespace
+
+TEST_CASE("ranks: two that are killed a few times train what one trains that is not", "[store]") {
+  check_crashes(5);
+}
+
+TEST_CASE("ranks: two that are killed two hundred times train what one trains that is not",
+          "[store][nightly]") {
+  check_crashes(200);
+}
+
 TEST_CASE("ranks: a signal stops all after the same step, and they go on from it", "[store]") {
   if (is_skipped()) return;
   const TemporaryFolder folder;
@@ -208,20 +269,116 @@ TEST_CASE("ranks: a signal stops all after the same step, and they go on from it
     CHECK(end["interrupted"] == true);
     CHECK(end["committed_step"] == end["steps"]);
   }
-  // As many ranks as before.
-  Outcome refused;
-  {
-    const StartedBy three(mpirun(3));
-    refused = run({"train", "--run", folder / "two", "--resume"});
-  }
-  CHECK(refused.exit_code != 0);
-  CHECK(refused.err.find("is trained by 2 ranks, not 3") != std::string::npos);
   const StartedBy again(mpirun(2));
   const Outcome resumed = run({"train", "--run", folder / "two", "--resume", "--quiet"});
   INFO(resumed.err);
   REQUIRE(resumed.exit_code == 0);
   CHECK(recorded_losses(folder / "two") == recorded_losses(folder / "one"));
   CHECK(last_event(folder / "two")["weights_hash"] == last_event(folder / "one")["weights_hash"]);
+}
+
+TEST_CASE("ranks: another number of ranks goes on with the state of those before, bit by bit",
+          "[store]") {
+  if (is_skipped()) return;
+  const TemporaryFolder folder;
+  const Words one_in_two = {"--gradient-groups", "2", "--policy", "resident", "--quiet"};
+  const auto train = [&](int ranks, const Words& words) {
+    Outcome outcome;
+    if (ranks > 1) {
+      const StartedBy by(mpirun(ranks));
+      outcome = run(words);
+    } else {
+      outcome = run(words);
+    }
+    INFO(outcome.err);
+    REQUIRE(outcome.exit_code == 0);
+    return outcome;
+  };
+  const auto go_on = [&](const std::string& name, int ranks, int steps, const Words& more) {
+    return train(ranks, Words{"train", "--run", folder / name, "--resume", "--steps",
+                              std::to_string(steps)} +
+                            more);
+  };
+  const auto hash = [&](const std::string& name) {
+    return last_event(folder / name)["weights_hash"].get<std::string>();
+  };
+  train(1, training(folder, "one", 6) + one_in_two);
+
+  // Two ranks, then one that adds up in as many groups, then two again: as if it were one all
+  // along.
+  train(2, training(folder, "two", 2) + Words{"--policy", "zero-infinity", "--quiet"});
+  const Outcome by_one = go_on("two", 1, 4, {"--gradient-groups", "2", "--policy", "resident"});
+  CHECK(by_one.err.find("from step 2 on with 1 rank, before that with 2 ranks") !=
+        std::string::npos);
+  // The store of the rank that there is no more is gone, and an export reads the one that is left.
+  CHECK(fs::is_empty(folder / "two/ssd/rank-1"));
+  train(1, {"export", folder / "two", "--out", folder / "out"});
+  go_on("two", 2, 6, {});
+  CHECK(hash("two") == hash("one"));
+  CHECK(recorded_losses(folder / "two") == recorded_losses(folder / "one"));
+  CHECK(read_file(folder / "two/model.safetensors") == read_file(folder / "one/model.safetensors"));
+
+  // Whoever had the state before, four ranks make the same of it.
+  train(1, training(folder, "from-one", 3) + one_in_two);
+  train(2, training(folder, "from-two", 3) + Words{"--policy", "zero-infinity", "--quiet"});
+  for (const char* name : {"from-one", "from-two"}) {
+    go_on(name, 4, 6, {"--policy", "zero-infinity"});
+    CHECK(hash(name) != hash("one"));  // in four groups since
+  }
+  CHECK(hash("from-two") == hash("from-one"));
+  CHECK(recorded_losses(folder / "from-two") == recorded_losses(folder / "from-one"));
+  // And fewer of them. Of one process's store, in the folder above, nothing is left.
+  for (const char* name : {"from-one", "from-two"}) go_on(name, 2, 8, {});
+  CHECK(hash("from-two") == hash("from-one"));
+  for (const char* name : {"from-one", "from-two"}) {
+    for (const auto& entry : fs::directory_iterator(folder / name + "/ssd")) {
+      INFO(entry.path());
+      CHECK(entry.is_directory());
+      const bool is_used =
+          entry.path().filename() == "rank-0" || entry.path().filename() == "rank-1";
+      CHECK(fs::is_empty(entry.path()) != is_used);
+    }
+  }
+}
+
+TEST_CASE("ranks: a change of their number that is killed is made again", "[store]") {
+  if (is_skipped()) return;
+  const TemporaryFolder folder;
+  const Words with = {"--durability", "step", "--quiet"};
+  const auto three_steps = [&](const std::string& name) {
+    const StartedBy by(mpirun(2));
+    const Outcome outcome = run(training(folder, name, 3) + with);
+    INFO(outcome.err);
+    REQUIRE(outcome.exit_code == 0);
+  };
+  const auto go_on = [&](const std::string& name, int ranks) {
+    const StartedBy by(mpirun(ranks));
+    const Outcome outcome =
+        run({"train", "--run", folder / name, "--resume", "--steps", "6", "--quiet"});
+    INFO(outcome.err);
+    REQUIRE(outcome.exit_code == 0);
+  };
+  three_steps("whole");
+  go_on("whole", 4);
+  for (int moment = 0; moment < 6; ++moment) {
+    INFO("killed at moment " << moment);
+    const std::string name = "killed-" + std::to_string(moment);
+    three_steps(name);
+    {
+      const StartedBy by(mpirun(4));
+      Program program({"train", "--run", folder / name, "--resume", "--steps", "6", "--quiet"});
+      std::vector<pid_t> ranks;
+      while (program.running() && ranks.empty()) ranks = ranks_of(program.process(), 4);
+      std::this_thread::sleep_for(std::chrono::milliseconds(60 * moment));
+      for (const pid_t rank : ranks) ::kill(rank, SIGKILL);
+      program.wait();
+      for (const pid_t rank : ranks) REQUIRE_FALSE(is_there(rank));
+    }
+    go_on(name, 4);
+    CHECK(recorded_losses(folder / name) == recorded_losses(folder / "whole"));
+    CHECK(last_event(folder / name)["weights_hash"] ==
+          last_event(folder / "whole")["weights_hash"]);
+  }
 }
 
 TEST_CASE("ranks: what cannot be done by several is refused by all of them") {

@@ -243,7 +243,7 @@ TEST_CASE("Unthrottled rows are summed up raw and corrected for drift, with thei
   TestbedCircumstances circumstances;
   circumstances.machine = load_machine("testbed");
   const std::string page = testbed_markdown({regime}, rows, circumstances);
-  CHECK(page.find("hold 85 to 95 % | 19 of 20, 95 % | held") != std::string::npos);
+  CHECK(page.find("hold 85 to 95 % | 19 of 20, 95.0 % | held") != std::string::npos);
   CHECK(page.find("| -20.00 % | -1.00 % |") != std::string::npos);
   // All of them inside: the intervals are wider than they say.
   rows.front().interval_low = 0.5;
