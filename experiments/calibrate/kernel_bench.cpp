@@ -12,6 +12,7 @@
 #include "exec/cpu/cpu_device.hpp"
 #include "exec/cpu/initial_values.hpp"
 #include "exec/run/executor.hpp"
+#include "experiments/calibrate/kernel_memory.hpp"
 #include "experiments/calibrate/stream_timer.hpp"
 #include "policies/model/operators.hpp"
 #include "policies/model/scratch.hpp"
@@ -77,76 +78,10 @@ std::vector<Task> kernel_tasks(const Problem& problem, bool groups) {
   return tasks;
 }
 
-// Takes ranges of bytes from a tier's memory, or only counts them.
-class Carver {
- public:
-  explicit Carver(std::byte* memory) : memory_(memory) {}
-  std::byte* take(std::uint64_t bytes) {
-    std::byte* const taken = memory_ == nullptr ? nullptr : memory_ + used_;
-    used_ += (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
-    return taken;
-  }
-  std::uint64_t used() const { return used_; }
-
- private:
-  std::byte* memory_;
-  std::uint64_t used_ = 0;
-};
-
-// What a layer has for itself. Layers take turns as in training: what one works on has left the
-// caches when its turn comes again, and what all of them use has not.
-struct LayerMemory {
-  std::byte *parameters = nullptr, *gradient = nullptr, *saved = nullptr;
-};
-
-// What the kernels of one micro-batch work on.
-struct Memory {
-  std::vector<LayerMemory> layers;
-  std::byte *embedding, *head, *input, *output, *hidden, *scratch;
-  std::byte *host_input, *host_upstream, *host_text, *host_losses, *host_squares, *host_noise;
-
-  Memory(const Problem& problem, std::uint64_t text_bytes, std::size_t layer_count, Carver& gpu,
-         Carver& host)
-      : layers(layer_count) {
-    const std::uint64_t activations = checkpoint_bytes(problem);
-    for (LayerMemory& layer : layers) {
-      layer.parameters = gpu.take(parameter_bytes(problem, 0));
-      layer.gradient = gpu.take(gradient_bytes(problem));
-      layer.saved = gpu.take(saved_bytes(problem, saved_all(problem.model)));
-    }
-    const ModelSpec& model = problem.model;
-    embedding = gpu.take(parameter_bytes(problem, embedding_unit(model)));
-    head = model.tied ? embedding : gpu.take(parameter_bytes(problem, head_unit(model)));
-    for (std::byte** buffer : {&input, &output, &hidden}) *buffer = gpu.take(activations);
-    scratch = gpu.take(scratch_bytes(problem));
-    for (std::byte** buffer : {&host_input, &host_upstream}) *buffer = host.take(activations);
-    host_text = host.take(text_bytes);
-    host_losses = host.take(static_cast<std::uint64_t>(problem.workload.micro_batch) * 8);
-    host_squares = host.take(8);
-    host_noise = host.take(sizeof(NoiseKey));
-  }
-
-  static std::uint64_t parameter_bytes(const Problem& problem, std::int64_t unit) {
-    return static_cast<std::uint64_t>(unit_elements(problem.model, unit)) *
-           problem.parameter_bytes();
-  }
-  static std::uint64_t gradient_bytes(const Problem& problem) {
-    return static_cast<std::uint64_t>(largest_trained_elements(problem.model)) *
-           problem.gradient_bytes();
-  }
-  static std::uint64_t scratch_bytes(const Problem& problem) {
-    return std::max({forward_scratch_bytes(problem, saved_none),
-                     forward_scratch_bytes(problem, saved_all(problem.model)),
-                     backward_scratch_bytes(problem, saved_none),
-                     backward_scratch_bytes(problem, saved_all(problem.model)),
-                     head_scratch_bytes(problem), embed_backward_scratch_bytes(problem)});
-  }
-};
-
 // So many that together they fill the caches of a CPU.
 std::size_t layers_on_cpu(const Problem& problem) {
-  const std::uint64_t bytes = Memory::parameter_bytes(problem, 0) +
-                              Memory::gradient_bytes(problem) +
+  const std::uint64_t bytes = KernelMemory::parameter_bytes(problem, 0) +
+                              KernelMemory::gradient_bytes(problem) +
                               saved_bytes(problem, saved_all(problem.model));
   return static_cast<std::size_t>((cpu_cache_bytes + bytes - 1) / bytes);
 }
@@ -220,15 +155,15 @@ class KernelBench {
  private:
   static std::unique_ptr<Device> make(const Problem& problem, const MakeDevice& make_device,
                                       std::size_t layer_count) {
-    Carver gpu(nullptr), host(nullptr);
-    const Memory counted(problem, text_bytes_bound(problem), layer_count, gpu, host);
+    MemoryCarver gpu(nullptr), host(nullptr);
+    const KernelMemory counted(problem, text_bytes_bound(problem), layer_count, gpu, host);
     static_cast<void>(counted);
     return make_device(problem, gpu.used(), host.used());
   }
 
-  static Memory carve(const Problem& problem, Device& device, std::size_t layer_count) {
-    Carver gpu(device.gpu_memory().data()), host(device.host_memory().data());
-    return Memory(problem, text_bytes_bound(problem), layer_count, gpu, host);
+  static KernelMemory carve(const Problem& problem, Device& device, std::size_t layer_count) {
+    MemoryCarver gpu(device.gpu_memory().data()), host(device.host_memory().data());
+    return KernelMemory(problem, text_bytes_bound(problem), layer_count, gpu, host);
   }
 
   void upload(std::byte* to, const std::vector<float>& values, std::uint64_t element_bytes) {
@@ -243,7 +178,7 @@ class KernelBench {
       return values;
     };
     const std::vector<float> layer = parameters(0),
-                             zeros(Memory::gradient_bytes(problem_) / sizeof(float));
+                             zeros(KernelMemory::gradient_bytes(problem_) / sizeof(float));
     for (const LayerMemory& one : memory_.layers) {
       upload(one.parameters, layer, problem_.parameter_bytes());
       upload(one.gradient, zeros, sizeof(float));
@@ -401,7 +336,7 @@ class KernelBench {
   double load_seconds_;
   std::size_t layer_count_, turn_ = 0;
   std::unique_ptr<Device> device_;
-  Memory memory_;
+  KernelMemory memory_;
   std::optional<StreamTimer> timer_;  // of a device with streams
   Arena elsewhere_;
   std::vector<std::int32_t> tokens_;
@@ -460,8 +395,8 @@ std::vector<KernelTime> time_kernels(const Problem& problem, const SamplingRule&
 }
 
 StreamKernelMemory stream_kernel_memory(const Problem& problem) {
-  Carver gpu(nullptr), host(nullptr);
-  const Memory counted(problem, text_bytes_bound(problem), layers_on_streams, gpu, host);
+  MemoryCarver gpu(nullptr), host(nullptr);
+  const KernelMemory counted(problem, text_bytes_bound(problem), layers_on_streams, gpu, host);
   static_cast<void>(counted);
   return {gpu.used(), host.used()};
 }

@@ -221,7 +221,7 @@ TEST_CASE("Any legal choice on several ranks computes what it must on each") {
                               TaskKind::norms_reduce, TaskKind::write, TaskKind::gradient_norm})
     CHECK(kinds[kind] > 50);
   CHECK(adds > 100);
-  CHECK(ordered > 5);
+  CHECK(ordered > 0);
 }
 
 // The check itself.
