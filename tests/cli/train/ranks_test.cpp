@@ -201,7 +201,7 @@ namespace {
 void check_crashes(int kills) {
   if (is_skipped()) return;
   const TemporaryFolder folder;
-  const int steps = 40 * kills;
+  const int steps = 15 * kills;
   const Words with = {"--durability", "step", "--quiet"};
   const Outcome whole = run(training(folder, "one", steps) + with +
                             Words{"--gradient-groups", "2", "--policy", "resident"});
