@@ -21,7 +21,6 @@
 #include <thread>
 #include <vector>
 
-#include "exec/cpu/throttle.hpp"
 #include "exec/data/batches.hpp"
 #include "exec/run/device.hpp"
 #include "exec/run/optimizer_settings.hpp"
@@ -31,6 +30,7 @@
 #include "exec/store/ssd_store.hpp"
 #include "exec/store/store_layout.hpp"
 #include "exec/store/version_gate.hpp"
+#include "exec/throttle/throttle.hpp"
 #include "policies/schedule/schedule.hpp"
 #include "traces/trace.hpp"
 

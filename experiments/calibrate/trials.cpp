@@ -27,7 +27,7 @@ struct TrialPolicy {
   const char* text;
   bool uses_drives;
 };
-constexpr std::array<TrialPolicy, most_trials> trial_policies = {
+constexpr std::array<TrialPolicy, most_trials / trial_rounds> trial_policies = {
     {{"resident", false},
      {"zero-offload", false},
      {"zero-infinity", true},
@@ -151,13 +151,15 @@ std::vector<TrialTime> run_trials(const CalibrationOptions& options, const Machi
   const NormalPriority normal(true);
   const Trials trials(options, machine, references);
   std::vector<TrialTime> all;
-  for (const TrialPolicy& policy : trial_policies) {
-    next(fmt::format("a trial of {}", policy.text));
-    if (policy.uses_drives && options.ssd.empty()) continue;
-    try {
-      if (auto trial = trials.run(policy.text)) all.push_back(std::move(*trial));
-    } catch (const Error& error) {
-      if (note) note(fmt::format("the trial of {} is left out: {}", policy.text, error.what()));
+  for (int round = 0; round < trial_rounds; ++round) {
+    for (const TrialPolicy& policy : trial_policies) {
+      next(fmt::format("a trial of {}", policy.text));
+      if (policy.uses_drives && options.ssd.empty()) continue;
+      try {
+        if (auto trial = trials.run(policy.text)) all.push_back(std::move(*trial));
+      } catch (const Error& error) {
+        if (note) note(fmt::format("a trial of {} is left out: {}", policy.text, error.what()));
+      }
     }
   }
   return all;

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "exec/cpu/throttle_rates.hpp"
+#include "exec/throttle/throttle_rates.hpp"
 #include "policies/workload/problem.hpp"
 
 namespace spillway {

@@ -1,7 +1,7 @@
 // The machine that a throttled run behaves like: this one, with the rates of the throttle.
 #pragma once
 
-#include "exec/cpu/throttle_rates.hpp"
+#include "exec/throttle/throttle_rates.hpp"
 #include "policies/machine/machine.hpp"
 #include "traces/trace.hpp"
 

@@ -6,8 +6,8 @@
 #include <memory>
 #include <vector>
 
-#include "exec/cpu/throttle_rates.hpp"
 #include "exec/run/cuda_module.hpp"
+#include "exec/throttle/throttle_rates.hpp"
 #include "experiments/calibrate/calibrate.hpp"
 
 namespace spillway {

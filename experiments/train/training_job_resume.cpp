@@ -60,11 +60,11 @@ std::optional<ResumePoint> TrainingJob::resume() {
   for (const char* key : {"micro_batch", "precision", "sequences_at_once"})
     if (!now.contains(key)) all[key] = {workload.at(key)};
   const std::int64_t ranks = request_.team ? request_.team->size() : 1;
-  if (record.workload.ranks != ranks) go_on_with_other_ranks(*state.point, record, ranks);
   if (request_.team) {  // as many as there are ranks
     all.erase("gradient_groups");
     given_.erase("gradient_groups");
   }
+  if (record.workload.ranks != ranks) go_on_with_other_ranks(*state.point, record, ranks);
   if (!now.contains("policy")) all["policy"] = {record.policy};
   // The file or folder that it was read from may be gone, and so may that of the adapters. A model
   // of which a part is frozen is needed for its weights alone.
@@ -102,10 +102,19 @@ void TrainingJob::go_on_with_other_ranks(ResumePoint& point, const TrainingRecor
   point = commit_for_other_ranks(std::move(point));
   if (!listener_.note) return;
   const auto count = [](std::int64_t n) { return fmt::format("{} rank{}", n, n == 1 ? "" : "s"); };
-  listener_.note(fmt::format(
-      "from step {} on with {}, before that with {}: gradients are added up in other groups where "
-      "their number is another, and so with other last bits",
-      point.record.version, count(ranks), count(record.workload.ranks)));
+  std::string note = fmt::format("from step {} on with {}, before that with {}",
+                                 point.record.version, count(ranks), count(record.workload.ranks));
+  const auto given = given_.find("gradient_groups");
+  const std::string groups = ranks > 1               ? std::to_string(ranks)
+                             : given == given_.end() ? "1"
+                                                     : given->second.back();
+  const std::string before = std::to_string(record.workload.gradient_groups);
+  if (groups != before)
+    note += fmt::format(
+        "; gradients are added up in {} group{} from there on, before that in {}: the last bits of "
+        "the weights are others than without the change",
+        groups, groups == "1" ? "" : "s", before);
+  listener_.note(note);
 }
 
 std::vector<std::string> TrainingJob::left_out_texts() const {

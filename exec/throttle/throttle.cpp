@@ -1,4 +1,4 @@
-#include "exec/cpu/throttle.hpp"
+#include "exec/throttle/throttle.hpp"
 
 #include <fmt/format.h>
 #include <sys/prctl.h>

@@ -1,4 +1,4 @@
-#include "exec/cpu/shared_link.hpp"
+#include "exec/throttle/shared_link.hpp"
 
 #include <algorithm>
 #include <cmath>

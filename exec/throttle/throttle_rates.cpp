@@ -1,4 +1,4 @@
-#include "exec/cpu/throttle_rates.hpp"
+#include "exec/throttle/throttle_rates.hpp"
 
 #include <fmt/format.h>
 

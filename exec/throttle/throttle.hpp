@@ -22,8 +22,8 @@
 #include <string>
 #include <vector>
 
-#include "exec/cpu/shared_link.hpp"
-#include "exec/cpu/throttle_rates.hpp"
+#include "exec/throttle/shared_link.hpp"
+#include "exec/throttle/throttle_rates.hpp"
 #include "policies/schedule/schedule.hpp"
 
 namespace spillway {

@@ -1,5 +1,5 @@
 // Reads and writes that share a link: the fluid model, by hand.
-#include "exec/cpu/shared_link.hpp"
+#include "exec/throttle/shared_link.hpp"
 
 #include <catch2/catch.hpp>
 #include <random>

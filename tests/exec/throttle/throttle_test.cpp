@@ -1,5 +1,5 @@
 // The throttle: a task takes amount / rate, however late the system wakes its lane.
-#include "exec/cpu/throttle.hpp"
+#include "exec/throttle/throttle.hpp"
 
 #include <catch2/catch.hpp>
 #include <cmath>
