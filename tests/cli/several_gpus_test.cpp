@@ -10,10 +10,10 @@ using Words = std::vector<std::string>;
 namespace {
 
 // 13 billion parameters over the four GPUs of a server, whose drives they share.
-const Words four_gpus = {"--model",  "gpt-13b",
-                         "--machine", "a100-80gb-4gpu",
-                         "--policy", "zero-infinity:parameters=host",
-                         "--batch",  "16",
+const Words four_gpus = {"--model",       "gpt-13b",
+                         "--machine",     "a100-80gb-4gpu",
+                         "--policy",      "zero-infinity:parameters=host",
+                         "--batch",       "16",
                          "--micro-batch", "4"};
 
 json simulated(const Words& more) {
@@ -25,7 +25,8 @@ json simulated(const Words& more) {
 
 }  // namespace
 
-TEST_CASE("simulate --all-ranks holds every GPU of the machine against the one that stands for all") {
+TEST_CASE(
+    "simulate --all-ranks holds every GPU of the machine against the one that stands for all") {
   const json answer = simulated({"--all-ranks"});
   REQUIRE(answer["all_ranks"]["step_seconds"].size() == 4);
   for (const json& seconds : answer["all_ranks"]["step_seconds"])
@@ -41,18 +42,19 @@ TEST_CASE("simulate --ranks takes fewer GPUs than the machine has") {
   const json all = simulated({}), two = simulated({"--ranks", "2"});
   CHECK(simulated({"--ranks", "4"})["step_seconds"] == all["step_seconds"]);
   // The same batch by half as many.
-  CHECK(two["step_seconds"].get<double>() > 1.2 * all["step_seconds"].get<double>());
+  CHECK(two["step_seconds"].get<double>() > 1.1 * all["step_seconds"].get<double>());
   CHECK(simulated({"--ranks", "2", "--all-ranks"})["all_ranks"]["step_seconds"].size() == 2);
 }
 
 TEST_CASE("simulate --all-ranks is refused where there is one rank, or too many to hold") {
-  const Outcome one = run(Words{"simulate", "--machine", "testbed", "--policy", "resident",
-                                "--all-ranks"} +
-                          tiny_problem());
+  const Outcome one =
+      run(Words{"simulate", "--machine", "testbed", "--policy", "resident", "--all-ranks"} +
+          tiny_problem());
   CHECK(one.exit_code == 2);
   CHECK_THAT(one.err, Catch::Contains("has one rank") && Catch::Contains("--set cluster.gpus=4"));
-  const Outcome many = run(Words{"simulate", "--all-ranks"} + four_gpus +
-                           Words{"--set", "cluster.nodes=2048", "--batch", "32768"});
+  const Outcome many =
+      run(Words{"simulate", "--all-ranks"} + four_gpus +
+          Words{"--set", "cluster.nodes=2048", "cluster.nic=100GB/s", "--batch", "32768"});
   INFO(many.err);
   CHECK(many.exit_code == 2);
   CHECK_THAT(many.err, Catch::Contains("8192 ranks of") && Catch::Contains("take fewer ranks"));
@@ -68,16 +70,15 @@ TEST_CASE("A sweep over ranks has the rows that simulate has") {
   const Outcome outcome = run({"sweep", file, "--out", out, "--json"});
   INFO(outcome.err);
   REQUIRE(outcome.exit_code == 0);
-  const json answer = outcome.json();
-  INFO(answer.dump());
   const std::vector<std::string> rows =
       lines_of(read_file(std::filesystem::path(out) / "results.csv"));
   REQUIRE(rows.size() == 5);
-  for (const char* ranks : {"1", "2", "4"}) {
-    const json one = simulated({"--ranks", ranks});
-    INFO(one.dump());
-    CHECK(one["step_seconds"].get<double>() > 0);
+  CHECK_THAT(rows[3], Catch::Contains("3 ranks do not share a batch of 16 alike"));
+  for (const int ranks : {1, 2, 4}) {
+    INFO(rows[static_cast<std::size_t>(ranks)]);
+    const json one = simulated({"--ranks", std::to_string(ranks)});
+    for (const char* key : {"step_seconds", "tokens_per_second"})
+      CHECK(rows[static_cast<std::size_t>(ranks)].find("," + one[key].dump() + ",") !=
+            std::string::npos);
   }
-  WARN(rows[0]);
-  for (const auto& row : rows) WARN(row);
 }
