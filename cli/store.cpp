@@ -13,6 +13,9 @@
 #include "cli/options/io_option.hpp"
 #include "cli/text/output.hpp"
 #include "cli/text/progress.hpp"
+#include "exec/ranks/left_over_stores.hpp"
+#include "exec/ranks/rank_places.hpp"
+#include "exec/ranks/shards_at_rest.hpp"
 #include "exec/run/export_lock.hpp"
 #include "exec/run/run_folder.hpp"
 #include "exec/run/training_record.hpp"
@@ -48,6 +51,12 @@ std::vector<StoreLocation> stores_in(const fs::path& directory) {
                      "name the folder of a run, or the first of its --ssd directories");
   }
   return found;
+}
+
+// Of a run, where that of its first or only rank is `first`.
+std::vector<StoreLocation> stores_of_all_ranks(const ResumePoint& first) {
+  const TrainingRecord training = TrainingRecord::parse(first.record.identity.training);
+  return stores_of_ranks(first.location, training.workload.ranks);
 }
 
 struct Inspection {
@@ -91,6 +100,7 @@ ordered_json to_json(const Inspection& i) {
                        {"policy", i.training.policy},
                        {"steps", i.training.steps},
                        {"seed", i.training.seed},
+                       {"rank", i.training.rank},
                        {"workload", to_json(i.training.workload)},
                        {"store_bytes", record.identity.store_bytes}};
   json["run"] = i.point.run.id;
@@ -121,6 +131,8 @@ void print(const Inspection& i) {
              record.version, t.steps);
   fmt::print("  batch {} in micro-batches of {}, {} tokens a sequence, seed {}\n", t.workload.batch,
              t.workload.micro_batch, t.workload.sequence, t.seed);
+  if (t.workload.ranks > 1)
+    fmt::print("  what rank {} of {} has of it\n", t.rank, t.workload.ranks);
   for (const fs::path& directory : i.point.location.directories)
     fmt::print("  {}\n", directory.string());
   fmt::print("  of {}\n", to_text(i.point.run.home));
@@ -147,7 +159,11 @@ int run_inspect(const Options& options) {
   if (is_run(options.folder)) {
     const Directory folder(options.folder);
     StateOfRun state = find_state(folder, SavedRun::load(folder));
-    inspections.push_back(inspect(std::move(state.point), std::move(state.also_of), options));
+    const std::vector<StoreLocation> stores = stores_of_all_ranks(state.point);
+    inspections.push_back(inspect(std::move(state.point), state.also_of, options));
+    for (std::size_t rank = 1; rank < stores.size(); ++rank)
+      inspections.push_back(inspect(find_resume_point_of_rank(stores[rank], static_cast<int>(rank)),
+                                    state.also_of, options));
   } else {
     for (const StoreLocation& location : stores_in(options.folder))
       inspections.push_back(inspect(find_resume_point(location), "", options));
@@ -191,9 +207,8 @@ void require_all(const StoreLocation& location, const RunId& run, bool by_direct
   }
 }
 
-void remove_store(const StoreLocation& location, const RunId& run) {
-  for (const fs::path& file : remove_files(location, run))
-    fmt::print("removed {}\n", file.string());
+void tell_removed(const std::vector<fs::path>& files) {
+  for (const fs::path& file : files) fmt::print("removed {}\n", file.string());
 }
 
 // A copy of a store's first directory names the other directories of the original.
@@ -221,7 +236,7 @@ void run_remove(const Options& options) {
       const bool is_here = id_of_run_in(home) == header->run.id;
       const std::optional<ExportLock> unread =
           is_here ? ExportLock::to_remove(Directory(home)) : std::nullopt;
-      remove_store(location, header->run.id);
+      tell_removed(remove_files(location, header->run.id));
     }
     return;
   }
@@ -235,10 +250,8 @@ void run_remove(const Options& options) {
                                    folder.saved().store->directories[0].string(), to_text(*other)),
                        "remove it with `spillway store remove` of that folder");
     }
-    for (const RunId& run : folder.saved().store_ids()) {
-      for (const fs::path& file : remove_files(*folder.saved().store, run))
-        fmt::print("removed {}\n", file.string());
-    }
+    tell_removed(
+        remove_left_over_stores(folder.saved().store->directories, folder.saved().store_ids(), {}));
     folder.saved().store.reset();
     folder.save();
     return;
@@ -255,11 +268,13 @@ void run_remove(const Options& options) {
                                  state.point.location.directories[0].string(), state.also_of),
                      fmt::format("remove it with `spillway store remove` of that folder"));
   }
-  require_all(state.point.location, state.point.run.id, false);
+  for (const StoreLocation& store : stores_of_all_ranks(state.point))
+    require_all(store, state.point.run.id, false);
   folder.saved().store = state.point.location;
   folder.saved().not_resumable = "its store was removed on purpose";
   folder.save();
-  remove_store(state.point.location, state.point.run.id);
+  tell_removed(
+      remove_left_over_stores(state.point.location.directories, folder.saved().store_ids(), {}));
   folder.saved().store.reset();
   folder.save();
 }

@@ -21,4 +21,11 @@ StoreLocation place_beside(StoreLocation of_other, int rank) {
   return of_other;
 }
 
+std::vector<StoreLocation> stores_of_ranks(const StoreLocation& one, std::int64_t ranks) {
+  if (ranks == 1) return {one};
+  std::vector<StoreLocation> all;
+  for (int rank = 0; rank < static_cast<int>(ranks); ++rank) all.push_back(place_beside(one, rank));
+  return all;
+}
+
 }  // namespace spillway

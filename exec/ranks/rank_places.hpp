@@ -1,6 +1,7 @@
 // Where each of several ranks has its store: in a folder of its own below each SSD directory.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -14,5 +15,7 @@ std::filesystem::path place_of_rank(const std::filesystem::path& directory, int 
 StoreLocation place_of_rank(StoreLocation of_first, int rank);
 // The store of `rank`, where that of another one of the ranks is `of_other`.
 StoreLocation place_beside(StoreLocation of_other, int rank);
+// Of a run of so many ranks, in their order, where that of one of them, or the only one, is `one`.
+std::vector<StoreLocation> stores_of_ranks(const StoreLocation& one, std::int64_t ranks);
 
 }  // namespace spillway

@@ -41,8 +41,8 @@ bool has_ended(int descriptor) {
 }  // namespace
 
 RankLost::RankLost(int rank, const std::string& what)
-    : MachineError(what, "what all ranks had committed is safe: go on with it by " +
-                             Setting{"resume"} + " and as many ranks"),
+    : MachineError(what,
+                   "what all ranks had committed is safe: go on with it by " + Setting{"resume"}),
       rank_(rank) {}
 
 RankChannel channel_of(Lane lane) {

@@ -54,10 +54,21 @@ void ShardsAtRest::read(std::int64_t unit, int moment, std::uint64_t first, std:
   }
 }
 
+ResumePoint find_resume_point_of_rank(const StoreLocation& location, int rank) {
+  try {
+    return find_resume_point(location);
+  } catch (const InputError& error) {
+    throw InputError(
+        fmt::format("the store of rank {} is not there: ", rank) + error.message(),
+        "a run of several ranks needs the stores of all of them: put back what was in " +
+            location.directories[0].string());
+  }
+}
+
 ResumePoint commit_for_other_ranks(ResumePoint first) {
   const TrainingRecord training = TrainingRecord::parse(first.record.identity.training);
   for (int rank = 1; rank < static_cast<int>(training.workload.ranks); ++rank) {
-    const ResumePoint other = find_resume_point(place_beside(first.location, rank));
+    const ResumePoint other = find_resume_point_of_rank(place_beside(first.location, rank), rank);
     const TrainingRecord its = TrainingRecord::parse(other.record.identity.training);
     if (its.rank == rank && other.run.id == first.run.id) continue;
     throw InputError(
@@ -72,17 +83,6 @@ ResumePoint commit_for_other_ranks(ResumePoint first) {
   point.is_older = point.record.version != newest;
   point.of_other_ranks = true;
   return point;
-}
-
-void remove_left_over_shards(const StoreLocation& now, const RunId& run) {
-  if (now.directories.empty() || now.generation == 0) return;
-  StoreLocation plain = now;
-  for (std::filesystem::path& directory : plain.directories)
-    directory = place_of_rank(directory, 0).parent_path();
-  plain.generation = now.generation - 1;
-  remove_files(plain, run);
-  for (int rank = 0; std::filesystem::exists(place_of_rank(plain, rank).directories[0]); ++rank)
-    remove_files(place_of_rank(plain, rank), run);
 }
 
 }  // namespace spillway

@@ -33,13 +33,11 @@ class ShardsAtRest {
   std::vector<std::unique_ptr<Other>> others_;  // by rank; null: this one
 };
 
+// find_resume_point() of one of several ranks, whose error names it.
+ResumePoint find_resume_point_of_rank(const StoreLocation& location, int rank);
+
 // What another number of ranks goes on from, where `first` is the newest commit of the first rank
 // there was: the newest that all of those have. Throws InputError where a store is not of this run.
 ResumePoint commit_for_other_ranks(ResumePoint first);
-
-// Removes what trainings of other numbers of ranks have left of this run below the directories of
-// `now`, the first rank's store: those of the generation before it, which its commits have taken
-// the place of.
-void remove_left_over_shards(const StoreLocation& now, const RunId& run);
 
 }  // namespace spillway

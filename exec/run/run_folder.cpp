@@ -16,8 +16,10 @@
 #include "base/errors.hpp"
 #include "base/text.hpp"
 #include "exec/data/model_writer.hpp"
+#include "exec/ranks/rank_places.hpp"
 #include "exec/run/export_lock.hpp"
 #include "exec/run/run_export.hpp"
+#include "exec/run/training_record.hpp"
 #include "exec/store/store_claim.hpp"
 #include "policies/model/hugging_face.hpp"
 
@@ -233,6 +235,17 @@ void RunFolder::save() {
   saved_.save(*directory_);
 }
 
+namespace {
+
+// Where the store of the first, or only, rank is `first`.
+std::vector<StoreLocation> stores_of_all_ranks(const StoreLocation& first) {
+  const ResumePoint point = find_resume_point(first);
+  const TrainingRecord training = TrainingRecord::parse(point.record.identity.training);
+  return stores_of_ranks(first, training.workload.ranks);
+}
+
+}  // namespace
+
 void RunFolder::remember_store(const StoreLocation& location) {
   saved_.store = location;
   saved_.store_of.clear();
@@ -295,8 +308,9 @@ ResumeState RunFolder::resume_inside(StoreLocation location, const ResumeRequest
   const Relation now = relation(saved_.home, home_, saved_.id);
   if (now != Relation::same) {
     const std::string original = to_text(saved_.home);
-    require_whole(find_resume_point(location), request.progress,
-                  fmt::format("a copy of {}", original), request.make_ring);
+    for (const StoreLocation& store : stores_of_all_ranks(location))
+      require_whole(find_resume_point(store), request.progress,
+                    fmt::format("a copy of {}", original), request.make_ring);
     if (now == Relation::copied)
       state.note = fmt::format("a copy of {}: from here on a run of its own", original);
     // Under a new id, whether or not the other folder is there: there may be more copies.
@@ -314,7 +328,8 @@ ResumeState RunFolder::resume_inside(StoreLocation location, const ResumeRequest
 void RunFolder::make_own(const StoreLocation& location) {
   const RunIdentity owner = find_resume_point(location).run;
   if (saved_.former_ids.empty() && owner.id == saved_.id && owner.home == home_) return;
-  give_store(location, saved_.former_ids, identity());
+  for (const StoreLocation& store : stores_of_all_ranks(location))
+    give_store(store, saved_.former_ids, identity());
   saved_.former_ids.clear();
   saved_.store = location;
   save();
@@ -345,6 +360,12 @@ ResumeState RunFolder::resume_outside(StoreLocation location, const ResumeReques
             "moved here, or it alone is to go on, add " +
             Setting{"take_over"});
   }
+  if (TrainingRecord::parse(state.point->record.identity.training).workload.ranks > 1)
+    throw InputError(
+        "a copy of a run of several ranks is gone on with where its stores are in its "
+        "own folder, and these are of " +
+            to_text(owner),
+        "go on with that run itself");
   state.point->foreign = true;
   if (is_own) {
     saved_.store_of = state.point->run.id;

@@ -192,6 +192,8 @@ class Training {
   std::uint64_t bytes_written_by_commits() const {
     return committer_ ? committer_->bytes_written() : 0;
   }
+  // Whatever becomes of this training from here on, the files of its store stay.
+  void hold_store() { keep_store(true); }
   // With keep_store: the store is removed after all, when this ends.
   void discard_store() { keep_store(false); }
   // The space of the store and what fills it.

@@ -111,15 +111,27 @@ std::vector<fs::path> files_of(const StoreLocation& location) {
   return files;
 }
 
+bool remove_store_file(const fs::path& path, const StoreHeader& header) {
+  try {
+    StoreFile file(Directory(path.parent_path()), path.filename().string(),
+                   StoreFile::Open::existing);
+    const std::optional<StoreHeader> now = file.header();
+    if (!now || now->run.id != header.run.id || now->generation != header.generation) return false;
+    file.set_keep(false);
+    return true;
+  } catch (const InputError&) {
+    std::error_code ignored;
+    if (fs::exists(fs::symlink_status(path, ignored))) throw;
+    return false;  // somebody else removed it meanwhile
+  }
+}
+
 std::vector<fs::path> remove_files(const StoreLocation& location, const RunId& run) {
   std::vector<fs::path> removed;
   for (const fs::path& path : files_of(location)) {
-    StoreFile file(Directory(path.parent_path()), path.filename().string(),
-                   StoreFile::Open::existing);
-    const std::optional<StoreHeader> header = file.header();
+    const std::optional<StoreHeader> header = read_header(path);
     if (!header || header->run.id != run || header->generation != location.generation) continue;
-    file.set_keep(false);
-    removed.push_back(path);
+    if (remove_store_file(path, *header)) removed.push_back(path);
   }
   return removed;
 }

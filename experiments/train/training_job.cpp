@@ -8,7 +8,7 @@
 
 #include "base/errors.hpp"
 #include "exec/data/model_writer.hpp"
-#include "exec/ranks/shards_at_rest.hpp"
+#include "exec/ranks/left_over_stores.hpp"
 #include "exec/run/cuda_module.hpp"
 #include "exec/run/run_export.hpp"
 #include "exec/run/training_record.hpp"
@@ -342,19 +342,37 @@ void TrainingJob::open() {
 
 std::string TrainingJob::hash_of_weights() const { return fmt::format("{:016x}", initial_->hash); }
 
-// Of several ranks: where the state is now is written down once all have it there, and what it was
-// before is removed once that is written down.
+// Where the state is now is written down once it is there to stay, of several ranks with all of
+// them; what it was before is removed once that is written down. Whoever is lost in between, one of
+// both is whole.
 void TrainingJob::begin() {
   if (leads()) begin_folder();
   if (training_->commit_interval() == 0) return;
+  if (request_.team) {
+    training_->hold_store();
+    request_.team->barrier();
+  }
   if (leads()) folder_->remember_store(training_->store_location());
   if (request_.team) request_.team->barrier();
-  training_->remove_previous_store();
-  if (leads()) remove_left_over_shards(training_->store_location(), run_.id);
+  remove_previous_stores();
   if (settings_.keep == 0) return;
   kept_.emplace(folder_->path(), KeepRule{settings_.keep, settings_.keep_every},
                 request_.io.make_ring);
   kept_->committed(training_->first_step());  // the run before may have been killed over it
+}
+
+// Each its own, and the first what nobody has any more.
+void TrainingJob::remove_previous_stores() {
+  std::vector<fs::path> directories = training_->store_location().directories;
+  if (const auto& before = training_->previous_store())
+    directories.insert(directories.end(), before->directories.begin(), before->directories.end());
+  training_->remove_previous_store();
+  if (request_.team) request_.team->barrier();
+  if (leads())
+    remove_left_over_stores(
+        directories, {run_.id},
+        StoresInUse{training_->store_location(), request_.team ? request_.team->size() : 1,
+                    training_->first_step()});
 }
 
 void TrainingJob::begin_folder() {
@@ -398,7 +416,7 @@ void TrainingJob::finish() {
     // Rank 0 writes down first that the store goes.
     request_.team->barrier();
     if (stopped() || (durable && !request_.remove_store)) return;
-    if (!durable) training_->remove_previous_store();
+    if (!durable) remove_previous_stores();
     return training_->discard_store();
   }
   write_trace(trace_, *trace_place_);
@@ -416,11 +434,7 @@ void TrainingJob::finish() {
       durable ? "its store was removed on purpose" : "its last steps were made without durability";
   folder_->save();
   if (request_.team) request_.team->barrier();
-  if (!durable) {  // kept until now
-    const std::optional<StoreLocation> before = training_->previous_store();
-    training_->remove_previous_store();
-    if (before) remove_left_over_shards({before->directories, before->generation + 1}, run_.id);
-  }
+  if (!durable) remove_previous_stores();  // kept until now
   training_->discard_store();
 }
 

@@ -191,6 +191,7 @@ class TrainingJob {
   void fill_options(std::optional<ResumePoint> point, std::vector<std::filesystem::path> drives);
   void take_folder();
   void begin_folder();
+  void remove_previous_stores();
   // Among ranks (training_job_ranks.cpp).
   void take_place_among_ranks();
   std::optional<ResumePoint> share_resume(std::optional<ResumePoint> point);

@@ -22,7 +22,7 @@ using nlohmann::json;
 namespace {
 
 // What several ranks do not do yet; each for all of them, so that all refuse it.
-void refuse_with_ranks(const TrainSettings& settings, const TrainRequest& request) {
+void refuse_with_ranks(const TrainSettings& settings, const TrainRequest& request, int ranks) {
   const auto refuse = [](bool given, const char* key, const std::string& why) {
     if (given)
       throw InputError(Setting{key} + Message(": " + why), "leave it out, or train with one rank");
@@ -34,6 +34,10 @@ void refuse_with_ranks(const TrainSettings& settings, const TrainRequest& reques
   refuse(settings.spike_guard > 0, "spike_guard", by_one);
   refuse(settings.samples.any(), "sample_prompt", by_one);
   refuse(request.retune, "retune", by_one);
+  const auto groups = settings.problem.workload.find("gradient_groups");
+  const std::string count = std::to_string(ranks);
+  refuse(groups != settings.problem.workload.end() && groups->second != count, "gradient_groups",
+         count + " ranks add up gradients in as many groups");
   refuse(settings.device == "cuda" || settings.gpu.has_value(), "device",
          "several ranks train on the CPU backend");
 }
@@ -100,7 +104,8 @@ void TrainingJob::take_place_among_ranks() {
                        "mpirun -n " + found->second + " spillway train ...");
     return;
   }
-  refuse_with_ranks(settings_, request_);
+  refuse_with_ranks(settings_, request_, request_.team->size());
+  given_.erase("gradient_groups");  // as many as there are ranks, whatever goes on from here
   settings_.device = "cpu";
   given_["device"] = {"cpu"};
   asked.processes = {request_.team->size(), 0, 0};
@@ -151,7 +156,7 @@ std::optional<ResumePoint> TrainingJob::share_resume(std::optional<ResumePoint> 
 
 std::optional<ResumePoint> TrainingJob::agree_on_commit(ResumePoint own) {
   RankTeam& team = *request_.team;
-  ResumePoint newest = find_resume_point(own.location);
+  ResumePoint newest = find_resume_point_of_rank(own.location, team.rank());
   const auto version = static_cast<double>(newest.record.version);
   const std::vector<double> all = team.gather(std::span(&version, 1));
   const auto common = static_cast<std::int64_t>(*std::min_element(all.begin(), all.end()));
