@@ -5,6 +5,7 @@
 #include <cmath>
 #include <iterator>
 #include <limits>
+#include <memory>
 
 #include "policies/framework/framework.hpp"
 #include "policies/model/scratch.hpp"
@@ -36,6 +37,21 @@ constexpr double share_of_bandwidth = 0.9;
 constexpr double kernel_share_of_launch = 0.3e-9;
 // The head's norm, forward and backward, and its cross entropy, which reads and writes logits.
 constexpr double norm_tensors = 5, logit_tensors = 2;
+
+// Elements of a token that one operator's passes move which only another framework has.
+double columns_of_others(const ModelSpec& model, const LayerOperator& one, bool is_backward) {
+  const auto width = static_cast<double>(model.hidden);
+  if (one.is_attention()) return 8 * width;  // q, k, v and the output: read, and written in order
+  const bool is_gpt = model.architecture == Architecture::gpt;
+  if (one.name == "attn-proj" || one.makes == saved_none) {
+    double columns = 3 * width;                   // the residual is added; in backward, split
+    if (is_gpt) columns += 2.5 * width;           // dropout, with a mask of a byte
+    if (is_gpt && is_backward) columns += width;  // the bias' gradient
+    return columns;
+  }
+  // The bias' gradient.
+  return one.name == "fc" && is_backward ? static_cast<double>(model.ffn) : 0;
+}
 
 double parts(double whole, double part) { return std::ceil(whole / part); }
 
@@ -95,37 +111,37 @@ ShapeTimes::ShapeTimes(const Problem& problem)
       tokens_(sequences_ * problem.workload.sequence) {
   for (const Machine::Gpu::ShapeRate& row : gpu_.by_shape)
     shares_[row.hidden][row.tokens] = row.share;
+  if (!moves_ || problem.framework == own_framework) return;
+  const auto own = std::make_shared<Problem>(problem);
+  own->framework = own_framework;
+  own_problem_ = own;
+  own_ = std::make_shared<const ShapeTimes>(*own);
 }
 
 // Of large ones, at the clock that is kept.
 double ShapeTimes::product_rate() const {
   const double rate = gpu_.flops * gpu_.clock * std::max(1.0, gpu_.product_gain);
-  if (!moves_ || problem_.framework == own_framework) return rate;
-  // What a token of a GPT's layer of that width takes, forward and backward: 12 C^2 multiply-adds
-  // three times, and passes_of_others() of all operators.
-  constexpr double width = 5120, products = 72 * width * width, passes = 44 * width;
-  constexpr double bytes_per_element = 2, most_faster = 1.25;
-  const double beside = passes * bytes_per_element / (gpu_.memory_bandwidth * share_of_bandwidth);
-  const double seconds = std::max(products / rate - beside, products / (most_faster * rate));
-  return products / seconds;
+  // Where gpu.flops is of a product, nobody's passes are in it.
+  if (!moves_ || gpu_.product_gain <= 1 || problem_.framework == own_framework) return rate;
+  double columns = 0, flops = 0;  // of a token, forward and backward
+  for (const LayerOperator& one : layer_operators(problem_.model, 1, 1)) {
+    columns += columns_of_others(problem_.model, one, false) +
+               columns_of_others(problem_.model, one, true);
+    flops += 6.0 * static_cast<double>(one.inputs) * static_cast<double>(one.outputs);
+  }
+  // Passes weigh the less the wider a layer is. Those of the block whose rate was measured are in
+  // gpu.flops; a wider one's own, and no more, or it would be faster than our own program's.
+  constexpr double measured_width = 5120, most_faster = 1.25;
+  const double narrower =
+      std::min(1.0, static_cast<double>(problem_.model.hidden) / measured_width);
+  const double bytes = columns * narrower * static_cast<double>(problem_.activation_bytes());
+  const double beside = bytes / (gpu_.memory_bandwidth * share_of_bandwidth);
+  return flops / std::max(flops / rate - beside, flops / (most_faster * rate));
 }
 
 double ShapeTimes::passes_of_others(const LayerOperator& one, bool is_backward) const {
   if (problem_.framework == own_framework) return 0;
-  const ModelSpec& model = problem_.model;
-  const auto width = static_cast<double>(model.hidden);
-  const bool is_gpt = model.architecture == Architecture::gpt;
-  double columns = 0;
-  if (one.is_attention()) {
-    columns = 8 * width;  // q, k, v and the output are read, and written in another order
-  } else if (one.name == "attn-proj" || one.makes == saved_none) {
-    columns = 3 * width;                          // the residual is added; in backward, split
-    if (is_gpt) columns += 2.5 * width;           // dropout, with a mask of a byte
-    if (is_gpt && is_backward) columns += width;  // the bias' gradient
-  } else if (one.name == "fc" && is_backward) {
-    columns = static_cast<double>(model.ffn);  // the bias' gradient
-  }
-  return static_cast<double>(tokens_) * columns;
+  return static_cast<double>(tokens_) * columns_of_others(problem_.model, one, is_backward);
 }
 
 bool ShapeTimes::known() const {
@@ -134,10 +150,11 @@ bool ShapeTimes::known() const {
 }
 
 double ShapeTimes::seconds(const Task& task) const {
-  if (task.kind == TaskKind::head) return head_seconds();
   const double kernels =
       static_cast<double>(problem_.workload.micro_batch) / static_cast<double>(sequences_);
-  return kernels * layer_seconds(task);
+  const double seconds =
+      task.kind == TaskKind::head ? head_seconds() : kernels * layer_seconds(task);
+  return own_ ? std::max(seconds, own_->seconds(task)) : seconds;
 }
 
 double ShapeTimes::layer_seconds(const Task& task) const {

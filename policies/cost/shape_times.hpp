@@ -31,16 +31,21 @@
 // count nothing.
 //
 // Another framework fuses nothing (PyTorch, operator by operator): residuals are added, values
-// dropped and heads transposed in passes of their own, forward and backward. It reaches gpu.flops
-// with them in a layer of 5120 columns, as Ratel's did when the rate of an RTX 4090 was measured,
-// so its products count as faster by as much as these passes take there: narrower layers, in which
-// they weigh more, are slower than our own. What a framework adds to wide ones is its compute.time.
+// dropped and heads transposed in passes of their own, forward and backward. Where gpu.flops is of
+// a product (gpu.product_gain is 1) they add to its time. Where it is of a transformer block (the
+// gain is larger), the framework reaches gpu.flops with them in a layer of 5120 columns, as Ratel's
+// did when the rate of an RTX 4090 was measured, so its products count as faster by as much as
+// these passes take there, and in a wider layer by as much as they take in it; narrower ones, in
+// which the passes weigh more, are slower than our own. No task of another framework is faster than
+// our own program's: fuller waves of tiles, which its larger kernels have, are no gain. What else a
+// framework adds is its compute.time.
 //
 // gpu.clock scales the rates of products and attention.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <memory>
 
 #include "policies/model/operators.hpp"
 #include "policies/schedule/task.hpp"
@@ -94,6 +99,9 @@ class ShapeTimes {
   const double flops_;  // per second, of whole layers or, with a gain, of products
   const std::int64_t sequences_, tokens_;                          // of one kernel
   std::map<std::int64_t, std::map<std::int64_t, double>> shares_;  // by hidden size, by tokens
+  // Of the same problem in our own framework, where the problem is in another: no task takes less.
+  std::shared_ptr<const Problem> own_problem_;
+  std::shared_ptr<const ShapeTimes> own_;
 };
 
 }  // namespace spillway

@@ -29,9 +29,20 @@ TEST_CASE("the variant of a desktop with one drive is its file with ssd.count=1"
   }
 }
 
+TEST_CASE("a desktop's display takes a gigabyte, and the CUDA context comes off once") {
+  for (const std::string& desktop : desktops) {
+    INFO(desktop);
+    const Machine card = load_machine(desktop + "+desktop-ddr5");
+    CHECK(load_machine(desktop + "-2ssd").gpu.memory == card.gpu.memory - 1'000'000'000);
+    CHECK(load_machine(desktop + "-1ssd").gpu.context == card.gpu.context);
+  }
+  // A server has no display.
+  CHECK(load_machine("h100-mlp-offload").gpu.memory == load_machine("h100-80gb").gpu.memory);
+}
+
 TEST_CASE("a variant takes --set as its file does") {
   const Machine one = load_machine("rtx4090-1ssd", {"host.memory=64GiB"});
-  CHECK(one.host.memory == (std::uint64_t{64} << 30) - 12'000'000'000);
+  CHECK(static_cast<double>(one.host.memory) == Approx(0.91 * 64 * (1 << 30)));
   CHECK(one.ssd.capacity == 2'000'000'000'000);
   const Machine four = load_machine("rtx4090-1ssd", {"ssd.count=4"});
   const Machine set = load_machine("rtx4090-2ssd", {"ssd.count=4"});
