@@ -346,12 +346,13 @@ std::string TrainingJob::hash_of_weights() const { return fmt::format("{:016x}",
 // them; what it was before is removed once that is written down. Whoever is lost in between, one of
 // both is whole.
 void TrainingJob::begin() {
-  if (leads()) begin_folder();
-  if (training_->commit_interval() == 0) return;
-  if (request_.team) {
+  const bool durable = training_->commit_interval() > 0;
+  if (durable && request_.team) {
     training_->hold_store();
     request_.team->barrier();
   }
+  if (leads()) begin_folder();
+  if (!durable) return;
   if (leads()) folder_->remember_store(training_->store_location());
   if (request_.team) request_.team->barrier();
   remove_previous_stores();
