@@ -88,12 +88,26 @@ double deviation_of_trials(const std::vector<TrialTime>& trials) {
 
 }  // namespace
 
-double StepUncertainty::all() const {
-  return std::hypot(common, std::max(std::hypot(calibration, independent), trials));
+double StepUncertainty::common() const {
+  double all = 0;
+  for (const auto& [reference, deviation] : common_by_reference) all += deviation;
+  return all;
 }
-StepUncertainty StepUncertainty::corrected(std::size_t samples) const {
+double StepUncertainty::all() const {
+  return std::hypot(common(), std::max(std::hypot(calibration, independent), trials));
+}
+StepUncertainty StepUncertainty::corrected(
+    const std::map<std::string, std::size_t>& samples) const {
   StepUncertainty left = *this;
-  left.common /= std::sqrt(static_cast<double>(std::max<std::size_t>(samples, 1)));
+  const bool is_in_trials = trials > std::hypot(calibration, independent);
+  for (const auto& [reference, count] : samples) {
+    const auto found = left.common_by_reference.find(reference);
+    if (found == left.common_by_reference.end()) continue;
+    found->second =
+        is_in_trials
+            ? 0
+            : found->second / std::sqrt(static_cast<double>(std::max<std::size_t>(count, 1)));
+  }
   return left;
 }
 double StepUncertainty::low(double seconds) const { return seconds * std::exp(-normal_95 * all()); }
@@ -122,7 +136,8 @@ std::optional<StepUncertainty> step_uncertainty(const Schedule& schedule,
   StepUncertainty uncertainty;
   double calibration = 0;
   for (std::size_t kind = 0; kind < kinds; ++kind) {
-    uncertainty.common += shares[kind] * deviations[kind].common;
+    if (const double common = shares[kind] * deviations[kind].common; common > 0)
+      uncertainty.common_by_reference[reference_kind(static_cast<TaskKind>(kind))] += common;
     calibration += std::pow(shares[kind] * deviations[kind].calibration, 2);
   }
   uncertainty.calibration = std::sqrt(calibration);

@@ -16,13 +16,16 @@
 //
 // The first three are independent of each other; trials show the second and the third, too, so the
 // larger of those and of trials counts. Where references were timed around a run, how fast the
-// machine was is known but for the error of their mean: corrected().
+// machine was is known but for the error of their mean: corrected(). Trials were predicted by
+// references around them, too, so that they show that error with the rest.
 //
 // The same input gives the same bytes; it takes a fraction of the time of simulate().
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <optional>
+#include <string>
 
 #include "sim/simulate.hpp"
 
@@ -31,11 +34,14 @@ namespace spillway {
 inline constexpr double interval_share = 0.9;  // of runs that it holds
 
 struct StepUncertainty {
-  double common = 0, calibration = 0, independent = 0, trials = 0;  // relative standard deviations
+  // Relative standard deviations; what is common by kind of reference, to be added up.
+  std::map<std::string, double> common_by_reference;
+  double calibration = 0, independent = 0, trials = 0;
 
+  double common() const;
   double all() const;
-  // Of a prediction for the machine as so many samples of each reference have found it.
-  StepUncertainty corrected(std::size_t samples) const;
+  // Of a prediction for the machine as so many samples of these kinds of references have found it.
+  StepUncertainty corrected(const std::map<std::string, std::size_t>& samples) const;
   // Of a step predicted to take `seconds`: interval_share of runs lie between these.
   double low(double seconds) const;
   double high(double seconds) const;

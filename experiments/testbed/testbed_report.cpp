@@ -179,7 +179,7 @@ void add_corrected_rows(Text& text, const std::string& regime,
   add(text,
       R"(*raw*: with the rates of the machine file. *corrected*: with each rate divided by the drift of its own reference kernels, timed right before
 and after a run, and simulated again; nothing is fitted to the run. *interval*: holds {:.0f} % of runs, by the machine file's spreads; beside it,
-how many of the configuration's runs lie in theirs. All are means over the *runs*, without a tenth of them at either end of the order of
+how many of the configuration's runs lie in theirs. All are means over the *runs*, without a tenth of them, rounded, at either end of the order of
 corrected / measured. *of runs*: (80th percentile - 20th) / median of corrected / measured, over the root of the number of runs; of one run,
 of its steps.
 

@@ -89,9 +89,8 @@ std::optional<DriftCorrection> corrected_for_drift(const Schedule& schedule, con
   const std::vector<KernelTime> references = recorded_references(measured);
   correction.drift = drift_between(machine.references, references);
   if (correction.drift.empty()) return std::nullopt;
-  correction.samples = references.front().samples_ns.size();
   for (const KernelTime& one : references)
-    correction.samples = std::min(correction.samples, one.samples_ns.size());
+    if (correction.drift.contains(one.kind)) correction.samples[one.kind] = one.samples_ns.size();
   const SimulationResult now = simulate(schedule, drifted_machine(machine, correction.drift));
   correction.predicted_seconds = step_times(to_trace(schedule, now)).median_seconds;
   correction.error = correction.predicted_seconds / measured_seconds - 1;

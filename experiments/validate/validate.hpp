@@ -24,7 +24,7 @@ struct CriticalShare {
 // before and after it.
 struct DriftCorrection {
   Drift drift;              // of the machine since it was calibrated
-  std::size_t samples = 0;  // of the reference that was timed least often
+  std::map<std::string, std::size_t> samples;  // by kind of reference
   double predicted_seconds =
       0;             // of the median step, with every rate corrected by its own reference
   double error = 0;  // predicted / measured - 1

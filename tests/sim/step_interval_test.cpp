@@ -32,11 +32,11 @@ StepUncertainty of_four_reads(double one, double common, std::size_t samples) {
 
 TEST_CASE("What is common to a run does not average out, what is independent by task does") {
   const StepUncertainty common = of_four_reads(0, 0.1, 11);
-  CHECK(common.common == Approx(0.1));  // of compute there is nothing on the chain
+  CHECK(common.common() == Approx(0.1));  // of compute there is nothing on the chain
   CHECK(common.independent == 0);
   CHECK(common.calibration == 0);
   const StepUncertainty independent = of_four_reads(0.1, 0, 16);
-  CHECK(independent.common == 0);
+  CHECK(independent.common() == 0);
   CHECK(independent.independent == Approx(0.1 / 2).epsilon(1e-3));
   CHECK(independent.calibration == Approx(1.2533 * 0.1 / 4));
 }
@@ -44,7 +44,7 @@ TEST_CASE("What is common to a run does not average out, what is independent by 
 TEST_CASE(
     "The interval holds the step, is wider the more is uncertain, and is the same each time") {
   const StepUncertainty one = of_four_reads(0.1, 0.03, 10), two = of_four_reads(0.1, 0.06, 10);
-  CHECK(one.all() == Approx(std::hypot(one.common, one.calibration, one.independent)));
+  CHECK(one.all() == Approx(std::hypot(one.common(), one.calibration, one.independent)));
   CHECK(one.low(2.0) < 2.0);
   CHECK(one.high(2.0) > 2.0);
   CHECK(one.low(2.0) * one.high(2.0) == Approx(4.0));
@@ -55,9 +55,17 @@ TEST_CASE(
 TEST_CASE(
     "What references tell of a run's machine is not uncertain any more, but for their error") {
   const StepUncertainty one = of_four_reads(0.1, 0.03, 10);
-  CHECK(one.corrected(9).common == Approx(one.common / 3));
-  CHECK(one.corrected(9).calibration == one.calibration);
-  CHECK(one.corrected(9).high(2.0) < one.high(2.0));
+  const StepUncertainty corrected = one.corrected({{"read", 9}});
+  CHECK(corrected.common() == Approx(one.common() / 3));
+  CHECK(corrected.calibration == one.calibration);
+  CHECK(corrected.high(2.0) < one.high(2.0));
+  // References of other kinds say nothing of it.
+  CHECK(one.corrected({{"compute", 9}}).common() == one.common());
+  // Trials were predicted by references, too.
+  StepUncertainty tried = one;
+  tried.trials = 1;
+  CHECK(tried.corrected({{"read", 9}}).common() == 0);
+  CHECK(tried.corrected({{"compute", 9}}).common() == tried.common());
 }
 
 TEST_CASE("Trials that were off by more than spreads of kernels explain are what counts of both") {

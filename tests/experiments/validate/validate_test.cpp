@@ -59,10 +59,10 @@ TEST_CASE("a run on a machine that has become slower is met once its references 
   REQUIRE(v.corrected);
   CHECK(v.corrected->drift == Drift{{"compute", 1.2}, {"adam", 1.0}, {"read", 3.0}});
   CHECK(v.corrected->error == Approx(0).margin(1e-9));
-  CHECK(v.corrected->samples == 4);
+  for (const auto& [reference, samples] : v.corrected->samples) CHECK(samples == 4);
   REQUIRE(v.uncertainty);
   const auto as_calibrated = step_uncertainty(v.schedule, v.predicted, problem.machine);
-  CHECK(v.uncertainty->common == Approx(as_calibrated->common / 2));
+  CHECK(v.uncertainty->common() == Approx(as_calibrated->common() / 2));
   CHECK(v.expected_seconds() == v.corrected->predicted_seconds);
   // A throttle sets the speed, whatever the machine's is.
   measured.set_metadata("throttle", "\"gpu=1GFLOPS\"");
