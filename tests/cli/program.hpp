@@ -106,7 +106,7 @@ class Program {
   void send(int signal) const;
   pid_t process() const { return child_; }
   bool running();
-  // Waits for its end; kills it after a minute.
+  // Waits for its end; kills it after five minutes.
   Outcome wait();
 
  private:
