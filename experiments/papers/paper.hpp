@@ -46,6 +46,8 @@ struct PaperSystem {
   std::string name;                    // the paper's name
   std::string policy;                  // ours, with options
   std::string framework = "spillway";  // that of its program
+  // By value of the axis, KEY=VALUE of the framework at it; "-": nothing. Empty: nothing at any.
+  std::vector<std::string> framework_settings;
   GradientWidth gradient = GradientWidth::automatic;
   std::vector<std::string> settings;      // KEY=VALUE, as --set; for a model "model.KEY=VALUE"
   std::vector<PublishedValue> published;  // one for each value of the axis
@@ -112,6 +114,9 @@ struct PaperConstant {
   // the settings of all experiments that no other constant of this key names.
   std::vector<std::string> in;
   std::vector<std::string> seen;  // points that were in view: points_named()
+  // Of a discrete one: those in view whose number is another one, or which does not fit, with the
+  // other choices that there are. They are chosen, and no predictions.
+  std::vector<std::string> moves;
   std::string least, most;        // a refit looks between them; empty: it leaves the value
   // Of what is not refitted: as well known as this. A verdict on memory that is another one at an
   // end hangs on the constant. Empty: not looked at.

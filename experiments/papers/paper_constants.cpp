@@ -205,8 +205,14 @@ std::string workload_value(const Paper& paper, const std::string& key) {
 std::string values_in_use(const Paper& paper, const KeyParts& parts, const std::string& otherwise) {
   std::vector<std::string> texts, values;
   for (const PaperExperiment& experiment : paper.experiments) {
-    for (const PaperSystem& system : experiment.systems)
-      texts.push_back(parts.of == "policy" ? system.policy : system.framework);
+    for (const PaperSystem& system : experiment.systems) {
+      if (parts.of == "policy") {
+        texts.push_back(system.policy);
+        continue;
+      }
+      for (std::size_t value = 0; value < experiment.values.size(); ++value)
+        texts.push_back(framework_at(system, value));
+    }
   }
   for (const PaperRatio& ratio : paper.ratios) {
     const bool policy = parts.of == "policy";
@@ -372,6 +378,22 @@ std::string tuned_framework(const Paper& paper, const Tuning& tuning,
   }
   std::string text = name;
   for (std::size_t i = 0; i < overrides.size(); ++i) text += (i == 0 ? ":" : ",") + overrides[i];
+  return text;
+}
+
+std::string without_defaults(const std::string& framework) {
+  std::string text = framework.substr(0, framework.find(':'));
+  std::vector<std::string> items = items_of(framework);
+  if (items.empty()) return text;
+  toml::table document = framework_document(text);
+  std::sort(items.begin(), items.end());
+  for (const std::string& item : items) {
+    const std::size_t equals = item.find('=');
+    if (equals != std::string::npos &&
+        text_in(document, item.substr(0, equals)) == item.substr(equals + 1))
+      continue;
+    text += (text.find(':') == std::string::npos ? ":" : ",") + item;
+  }
   return text;
 }
 

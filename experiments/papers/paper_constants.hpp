@@ -29,6 +29,9 @@ double quantity_ratio(const std::string& text, const std::string& over);
 Machine tuned_machine(const Paper& paper, const Tuning& tuning,
                       const std::vector<std::string>& settings);
 std::string tuned_framework(const Paper& paper, const Tuning& tuning, const std::string& framework);
+
+// "NAME:a=b,c=d" in the order of keys, without those that have the value of the framework's file.
+std::string without_defaults(const std::string& framework);
 std::vector<std::string> tuned_settings(const Paper& paper, const Tuning& tuning,
                                         const std::string& experiment,
                                         std::vector<std::string> settings);

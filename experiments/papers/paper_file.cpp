@@ -191,13 +191,19 @@ PaperSystem read_system(Section& section, const PaperExperiment& experiment) {
                              experiment.values.size(), experiment.axis),
                  "give one for each; \"-\" where the paper shows none");
   }
-  system.same_run_as = section.texts("same_run_as");
-  if (!system.same_run_as.empty() && system.same_run_as.size() != experiment.values.size()) {
-    section.fail(section.need("same_run_as"),
-                 fmt::format("{} points for {} values of {}", system.same_run_as.size(),
-                             experiment.values.size(), experiment.axis),
-                 "give one for each; \"-\" where no other figure shows the run");
-  }
+  const auto by_value = [&](const char* key, const char* what, const char* hint) {
+    std::vector<std::string> all = section.texts(key);
+    if (!all.empty() && all.size() != experiment.values.size())
+      section.fail(section.need(key),
+                   fmt::format("{} {} for {} values of {}", all.size(), what,
+                               experiment.values.size(), experiment.axis),
+                   hint);
+    return all;
+  };
+  system.same_run_as = by_value("same_run_as", "points",
+                                "give one for each; \"-\" where no other figure shows the run");
+  system.framework_settings =
+      by_value("framework_settings", "settings", "give one for each; \"-\" where there is none");
   static constexpr std::array<std::pair<const char*, Overlap>, 3> overlaps = {
       {{"nothing", Overlap::nothing}, {"optimizer", Overlap::optimizer}, {"all", Overlap::all}}};
   if (section.table().contains("overlap"))
@@ -294,6 +300,10 @@ PaperConstant read_constant(Section& section) {
   constant.in = section.texts("in");
   section.need("seen");
   constant.seen = section.texts("seen");
+  constant.moves = section.texts("moves");
+  if (!constant.moves.empty() && constant.kind != ConstantKind::discrete)
+    section.fail(section.need("moves"), "moves are of a discrete constant",
+                 "how much of a point a continuous one says is found by itself");
   const auto two = [&](const char* key, std::string& least, std::string& most) {
     const std::vector<std::string> values = section.texts(key);
     if (values.empty()) return;

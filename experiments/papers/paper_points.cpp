@@ -7,12 +7,13 @@
 #include "base/errors.hpp"
 #include "base/suggest.hpp"
 #include "experiments/plan/rank_problem.hpp"
+#include "policies/common/policy.hpp"
 
 namespace spillway {
 
 namespace {
 
-constexpr const char* no_other_figure = "-";
+constexpr const char* nothing = "-";
 
 std::int64_t parse_count(const std::string& text, const std::string& axis) {
   std::size_t used = 0;
@@ -91,6 +92,12 @@ const PublishedValue& published_at(const Paper& paper, const PointId& point) {
   return system_of(paper, point).published[point.value];
 }
 
+std::string framework_at(const PaperSystem& system, std::size_t value) {
+  const bool more =
+      !system.framework_settings.empty() && system.framework_settings[value] != nothing;
+  return more ? with_option(system.framework, system.framework_settings[value]) : system.framework;
+}
+
 std::string point_name(const Paper& paper, const PointId& point) {
   const PaperExperiment& experiment = paper.experiments[point.experiment];
   return fmt::format("{}/{}/{}", experiment.name, experiment.systems[point.system].name,
@@ -118,7 +125,7 @@ std::optional<PointId> counted_elsewhere(const Paper& paper, const PointId& poin
   const PaperSystem& system = system_of(paper, point);
   if (system.same_run_as.empty()) return {};
   const std::string& name = system.same_run_as[point.value];
-  if (name == no_other_figure) return {};
+  if (name == nothing) return {};
   const std::vector<PointId> found = points_named(paper, name);
   if (found.size() != 1)
     throw InputError(fmt::format("paper {}: same_run_as '{}' is not one point", paper.name, name),
@@ -160,6 +167,17 @@ std::size_t seen_count(const Paper& paper, const PaperConstant& constant) {
   return points_seen(paper, constant).size() + static_cast<std::size_t>(ratios);
 }
 
+bool is_chosen(const Paper& paper, const PointId& point) {
+  const auto moves = [&](const std::string& name) {
+    const std::vector<PointId> points = points_named(paper, name);
+    return std::find(points.begin(), points.end(), point) != points.end();
+  };
+  return std::any_of(paper.constants_chosen.begin(), paper.constants_chosen.end(),
+                     [&](const PaperConstant& constant) {
+                       return std::any_of(constant.moves.begin(), constant.moves.end(), moves);
+                     });
+}
+
 SettingLists split_settings(const std::vector<std::string>& settings) {
   static const std::string prefix = "model.";
   SettingLists all;
@@ -178,7 +196,7 @@ PointProblem problem_at(const Paper& paper, const PointId& point, const Tuning& 
   AtAxis at;
   at.model = experiment.model;
   at.policy = system.policy;
-  at.framework = system.framework;
+  at.framework = framework_at(system, point.value);
   at.settings = experiment.settings;
   at.settings.insert(at.settings.end(), system.settings.begin(), system.settings.end());
   at.micro_batch = experiment.micro_batch;
@@ -200,6 +218,16 @@ PointProblem problem_at(const Paper& paper, const PointId& point, const Tuning& 
   one.problem.machine = tuned_machine(paper, tuning, settings.machine);
   take_rank_share(one.problem);
   return one;
+}
+
+std::string run_of(const Paper& paper, const PointId& point) {
+  PointProblem one = problem_at(paper, point);
+  one.problem.machine.sources.clear();
+  const Workload& workload = one.problem.workload;
+  return fmt::format("{}\n{}\n{} {} {} {} {}\n{}\n{}", canonical_policy(one.policy),
+                     without_defaults(one.problem.framework), workload.batch, workload.micro_batch,
+                     workload.sequence, workload.ranks, static_cast<int>(workload.gradient),
+                     model_to_toml(one.problem.model), machine_to_toml(one.problem.machine));
 }
 
 double throughput_of(double tokens_per_second, const Problem& problem,

@@ -24,6 +24,9 @@ std::vector<PointId> published_points(const Paper& paper);
 const PublishedValue& published_at(const Paper& paper, const PointId& point);
 const PaperSystem& system_of(const Paper& paper, const PointId& point);
 
+// The system's framework, with what it says of this value of the axis.
+std::string framework_at(const PaperSystem& system, std::size_t value);
+
 std::string point_name(const Paper& paper, const PointId& point);  // "throughput/Ratel/32"
 // What "EXPERIMENT", "EXPERIMENT/SYSTEM" or "EXPERIMENT/SYSTEM/VALUE" names, where the paper says
 // anything of it. Throws InputError, with near names.
@@ -40,6 +43,9 @@ void check_points(const Paper& paper);
 std::vector<PointId> points_seen(const Paper& paper, const PaperConstant& constant);
 std::size_t seen_count(const Paper& paper, const PaperConstant& constant);
 
+// Whether a choice between ways was made in view of it, which moves it (PaperConstant::moves).
+bool is_chosen(const Paper& paper, const PointId& point);
+
 // Settings of the machine, and those of the model without their "model.".
 struct SettingLists {
   std::vector<std::string> machine, model;
@@ -52,6 +58,10 @@ struct PointProblem {
 };
 // Throws InputError for what is wrong with it.
 PointProblem problem_at(const Paper& paper, const PointId& point, const Tuning& tuning = {});
+
+// All that a simulated step depends on, as text: points that are alike in it are one run, whatever
+// their figures show of it. Sources of the machine's numbers are left out.
+std::string run_of(const Paper& paper, const PointId& point);
 
 // What the experiment measures of a simulated step.
 double quantity_of(const SimulationResult& result, const Problem& problem,

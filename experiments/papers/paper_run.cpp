@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 
 #include "base/errors.hpp"
 #include "experiments/papers/closed_form.hpp"
@@ -148,6 +149,7 @@ class Run {
   }
 
   PaperResult run() {
+    find_runs();
     PaperResult result;
     result.paper = paper_;
     for (std::size_t e = 0; e < paper_.experiments.size(); ++e)
@@ -157,6 +159,23 @@ class Run {
   }
 
  private:
+  std::string where(const PointId& id) const {
+    const PaperExperiment& experiment = paper_.experiments[id.experiment];
+    return fmt::format("{}, {}, {}, {} {}", paper_.name, experiment.name,
+                       system_of(paper_, id).name, experiment.axis, experiment.values[id.value]);
+  }
+
+  // Groups the points by run: those of one run are in the order of the file.
+  void find_runs() {
+    for (const PointId& id : published_points(paper_)) {
+      if (counted_elsewhere(paper_, id)) continue;
+      runs_[naming(where(id), [&] { return run_of(paper_, id); })].push_back(id);
+    }
+    for (const auto& [run, points] : runs_) {
+      for (const PointId& id : points) points_of_run_[id] = &points;
+    }
+  }
+
   ExperimentResult run_experiment(std::size_t e) {
     const PaperExperiment& experiment = paper_.experiments[e];
     ExperimentResult result;
@@ -178,10 +197,8 @@ class Run {
     point.at = experiment.values[id.value];
     point.published = published_at(paper_, id);
     if (!point.published.given) return point;
-    const std::string where = fmt::format("{}, {}, {}, {} {}", paper_.name, experiment.name,
-                                          system_of(paper_, id).name, experiment.axis, point.at);
-    announce(where);
-    naming(where, [&] {
+    announce(where(id));
+    naming(where(id), [&] {
       const PointProblem asked = problem_at(paper_, id);
       const Evaluation one = evaluate(asked.problem, asked.policy);
       point.fits = one.result.has_value();
@@ -190,10 +207,13 @@ class Run {
       point.simulated = quantity_of(*one.result, asked.problem, experiment);
       point.closed_form = closed_form(one.schedule, overlap_of(system_of(paper_, id)), experiment);
     });
-    naming(where, [&] { find_what_it_hangs_on(id, point); });
+    naming(where(id), [&] { find_what_it_hangs_on(id, point); });
     point.counts = spillway::counts(paper_, id);
+    point.chosen = is_chosen(paper_, id);
     if (const auto other = counted_elsewhere(paper_, id))
       point.same_run_as = point_name(paper_, *other);
+    else if (const PointId& first = points_of_run_.at(id)->front(); first != id)
+      point.verdict_as = point_name(paper_, first);
     if (point.error()) point.fitted_share = fitted_share(id);
     return point;
   }
@@ -205,7 +225,13 @@ class Run {
       const PaperConstant& constant = paper_.constants_chosen[c];
       if (!is_of_memory(constant)) continue;
       const std::vector<PointId> seen = points_seen(paper_, constant);
-      if (std::find(seen.begin(), seen.end(), id) != seen.end()) point.verdict_seen_by.push_back(c);
+      const auto is_seen = [&](const PointId& one) {
+        return std::find(seen.begin(), seen.end(), one) != seen.end();
+      };
+      const auto found = points_of_run_.find(id);
+      if (found != points_of_run_.end() &&
+          std::any_of(found->second->begin(), found->second->end(), is_seen))
+        point.verdict_seen_by.push_back(c);
       if (constant.range_least.empty() || !point.margin.share ||
           std::abs(*point.margin.share) > largest_margin)
         continue;
@@ -251,6 +277,8 @@ class Run {
   const PaperProgress& progress_;
   PointSimulator simulator_{paper_};
   std::size_t done_ = 0, total_ = 0;
+  std::map<std::string, std::vector<PointId>> runs_;
+  std::map<PointId, const std::vector<PointId>*> points_of_run_;
 };
 
 }  // namespace
@@ -304,7 +332,7 @@ std::optional<double> PaperPoint::error() const {
 SystemErrors errors_of(const std::vector<PaperPoint>& points) {
   SystemErrors errors;
   for (const PaperPoint& point : points) {
-    if (point.published.given && point.same_run_as.empty()) {
+    if (point.verdict_counts()) {
       const bool right = point.fits == point.published.fits, unseen = point.verdict_seen_by.empty();
       ++errors.fits_known;
       errors.fits_as_published += right ? 1 : 0;

@@ -24,18 +24,26 @@ struct PaperPoint {
   // Sum of |d ln(simulated) / d ln(constant)| over the continuous constants that were fitted on
   // points of this system.
   double fitted_share = 0;
-  // Constants of memory that were chosen with its verdict in view; and those within whose range the
+  bool chosen = false;  // a choice was made in view of it that moves it: is_chosen()
+  // Constants of memory that were chosen with a verdict on its run in view; and those within whose range the
   // verdict is another one. Places in Paper::constants_chosen.
   std::vector<std::size_t> verdict_seen_by, hangs_on;
   std::string same_run_as;  // the point of another figure that counts in its place
   bool counts = true;       // false: it is apart, or another point counts in its place
+  // The first point of the same run, whose verdict on memory counts for all of them; empty: this.
+  std::string verdict_as;
 
   // simulated / published - 1, where both are numbers; and the same of the closed form.
   std::optional<double> error() const;
   std::optional<double> closed_form_error() const;
-  // A constant was fitted on it, or what fitted constants say is most of it.
-  bool is_fitted() const { return published.fitted || fitted_share >= fitted_share_limit; }
+  // A constant was fitted on it, what fitted constants say is most of it, or it is chosen.
+  bool is_fitted() const {
+    return published.fitted || chosen || fitted_share >= fitted_share_limit;
+  }
   bool is_prediction() const { return error() && counts && !is_fitted(); }
+  bool verdict_counts() const {
+    return published.given && same_run_as.empty() && verdict_as.empty();
+  }
 };
 
 struct SystemErrors {
@@ -47,8 +55,8 @@ struct SystemErrors {
   std::string worst_at;                       // where
   double closed_form_mean = 0;                // of the closed form's |error| over the predictions
   int nearer = 0;                             // predictions nearer than the closed form
-  int fits_as_published = 0, fits_known = 0;  // of the points of which it is known
-  // Of these, points that no constant of memory was chosen in view of.
+  int fits_as_published = 0, fits_known = 0;  // of the runs of which it is known, each once
+  // Of these, runs that no constant of memory was chosen in view of.
   int unseen_as_published = 0, unseen_known = 0;
 };
 

@@ -17,6 +17,26 @@ namespace {
 // A verdict that hangs on less of a memory than this may as well be the other one.
 constexpr double narrow_margin = 0.02;
 
+struct LargestModelVerdicts {
+  int known = 0, unseen = 0;
+};
+// Verdicts of experiments that ask which models fit, and show no numbers.
+LargestModelVerdicts largest_model_verdicts(const PaperResult& result) {
+  LargestModelVerdicts all;
+  for (std::size_t e = 0; e < result.experiments.size(); ++e) {
+    const PaperExperiment& experiment = result.paper.experiments[e];
+    if (experiment.axis != "model") continue;
+    for (const SystemResult& system : result.experiments[e].systems) {
+      for (const PaperPoint& point : system.points) {
+        if (!point.verdict_counts() || point.published.number) continue;
+        ++all.known;
+        all.unseen += point.verdict_seen_by.empty() ? 1 : 0;
+      }
+    }
+  }
+  return all;
+}
+
 const char* fit_word(bool fits) { return fits ? "fits" : "does not fit"; }
 
 }  // namespace
@@ -61,6 +81,8 @@ std::string role_text(const PaperPoint& point) {
   // Constants that do the same, such as two rates of one path, add up to more than all of it.
   const double share = 100 * std::min(1.0, point.fitted_share);
   if (!point.counts) return fmt::format("apart, {:.0f} % fitted", share);
+  if (point.chosen && !point.published.fitted && point.fitted_share < fitted_share_limit)
+    return fmt::format("chosen, {:.0f} % fitted", share);
   if (!point.is_fitted()) return fmt::format("prediction, {:.0f} % fitted", share);
   return fmt::format("fitted, {:.0f} % of it", share);
 }
@@ -87,15 +109,18 @@ std::string verdicts_text(const PaperResult& result) {
       all.unseen_known += system.errors.unseen_known;
       all.unseen_as_published += system.errors.unseen_as_published;
       for (const PaperPoint& point : system.points)
-        hanging += point.same_run_as.empty() && !point.hangs_on.empty() ? 1 : 0;
+        hanging += point.verdict_counts() && !point.hangs_on.empty() ? 1 : 0;
     }
   }
-  return fmt::format(
-      "{} of {} verdicts on memory are as published; of the {} that no constant of memory was "
-      "chosen "
-      "in view of, {}. {} would be another one at an end of the range of a constant that is not "
-      "better known",
+  std::string text = fmt::format(
+      "{} of {} verdicts on memory are as published, each run counted once; of the {} that no "
+      "constant of memory was chosen in view of, {}. {} would be another one at an end of the "
+      "range of a constant that is not better known",
       all.fits_as_published, all.fits_known, all.unseen_known, all.unseen_as_published, hanging);
+  if (const auto [known, unseen] = largest_model_verdicts(result); known > 0)
+    text += fmt::format(". Of the {} on the largest model that fits, {} are unseen by these constants",
+                        known, unseen);
+  return text;
 }
 
 std::string nearer_text(const PaperResult& result) {
@@ -183,7 +208,7 @@ std::string fits_text(const SystemResult& system) {
   if (system.errors.fits_known == 0) return "counted elsewhere";
   int narrow = 0, hanging = 0;
   for (const PaperPoint& point : system.points) {
-    if (!point.published.given || !point.same_run_as.empty()) continue;
+    if (!point.verdict_counts()) continue;
     if (point.margin.share && std::abs(*point.margin.share) < narrow_margin) ++narrow;
     if (!point.hangs_on.empty()) ++hanging;
   }
@@ -200,6 +225,7 @@ SystemErrors errors_apart(const SystemResult& system) {
   std::vector<PaperPoint> points = system.points;
   for (PaperPoint& point : points) {
     point.counts = point.same_run_as.empty();
+    point.chosen = false;
     point.fitted_share = 0;
   }
   return errors_of(points);

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "base/errors.hpp"
+#include "experiments/papers/paper_points.hpp"
 #include "experiments/papers/paper_report.hpp"
 #include "policies/common/policy.hpp"
 #include "test_paths.hpp"
@@ -134,6 +135,70 @@ TEST_CASE("papers: a point is simulated at its place on the axis and held agains
   const SystemResult& second = result.experiments[0].systems[1];
   CHECK(second.errors.predictions == 2);
   CHECK_FALSE(second.points[1].is_prediction());
+  // It is the same run as the first at batches 1 and 2, whose verdicts count there.
+  CHECK(second.points[0].verdict_as == "time/all on the GPU/1");
+  CHECK(second.points[2].verdict_as.empty());
+  CHECK(second.errors.fits_known == 1);
+}
+
+TEST_CASE("papers: a point that a choice was made in view of, and that it moves, is no prediction") {
+  const std::string constant = R"(
+[[constant]]
+key = "framework.deepspeed-0.9.compute.fp16"
+kind = "discrete"
+seen = ["time"]
+moves = ["time/the same/4"]
+)";
+  const Paper paper =
+      parse_paper(std::string(head) + experiment_text + constant, "trial.toml", ".");
+  CHECK(is_chosen(paper, {0, 1, 2}));
+  CHECK_FALSE(is_chosen(paper, {0, 1, 0}));
+  PaperPoint chosen = point(10, 11);
+  CHECK(chosen.is_prediction());
+  chosen.chosen = true;
+  CHECK_FALSE(chosen.is_prediction());
+  CHECK(errors_of({chosen, point(10, 12)}).fitted == 1);
+}
+
+TEST_CASE("papers: what one row of a run was chosen in view of, its other rows have seen, too") {
+  // The framework's default said in words is no other run; another batch is.
+  const std::string other = R"(
+[[experiment]]
+name = "forward"
+title = "Forward"
+figure = "Fig. 2"
+quantity = "forward_seconds"
+model = "gpt2-124m"
+sequence = 256
+axis = "batch"
+values = [1, 2]
+[[experiment.system]]
+name = "all on the GPU"
+policy = "resident"
+framework = "deepspeed-0.9"
+framework_settings = ["compute.fp16=true", "compute.fp16=false"]
+published = [1.0, 1.0]
+[[experiment.system]]
+name = "again"
+policy = "resident"
+framework = "deepspeed-0.9"
+published = [1.0, 1.0]
+[[constant]]
+key = "framework.deepspeed-0.9.compute.fp16"
+kind = "discrete"
+seen = ["forward/again/1"]
+)";
+  const Folder folder(std::string(head) + other);
+  const PaperResult result = run_paper(load_paper(folder.paper()));
+  const SystemResult &first = result.experiments[0].systems[0],
+                     &again = result.experiments[0].systems[1];
+  CHECK(first.points[0].verdict_seen_by == std::vector<std::size_t>{0});
+  CHECK(first.points[1].verdict_seen_by.empty());
+  CHECK(again.points[0].verdict_as == "forward/all on the GPU/1");
+  CHECK(again.points[1].verdict_as.empty());  // batch 2, with the default
+  CHECK(first.errors.fits_known == 2);
+  CHECK(first.errors.unseen_known == 1);
+  CHECK(again.errors.fits_known == 1);
 }
 
 TEST_CASE("papers: errors are the mean of the absolute ones and the largest with its sign") {
@@ -304,7 +369,7 @@ TEST_CASE("papers: docs/accuracy.md says what the simulator says today, and is n
   // What we hold ourselves to.
   for (const PaperReport& report : reports) {
     const std::string& paper = report.result.paper.name;
-    double sum = 0;
+    double sum = 0, closed_form = 0;
     int count = 0;
     for (std::size_t e = 0; e < report.result.experiments.size(); ++e) {
       const PaperExperiment& experiment = report.result.paper.experiments[e];
@@ -315,7 +380,12 @@ TEST_CASE("papers: docs/accuracy.md says what the simulator says today, and is n
           CHECK(point.fits == point.published.fits);
           if (!point.error() || !point.counts) continue;
           sum += std::abs(*point.error());
+          closed_form += std::abs(point.closed_form_error().value_or(0));
           ++count;
+          // The paper has two times of this run, 63 and 75.6 s: no simulator is within 8 % of both.
+          const bool contradicted = experiment.name == "throughput" &&
+                                    system.name == "ZeRO-Infinity" && point.at == "32";
+          if (paper == "fuyou" && !contradicted) CHECK(std::abs(*point.error()) <= 0.08);
           if (paper == "mlp-offload" && experiment.quantity != Quantity::forward_seconds)
             CHECK(std::abs(*point.error()) <= 0.12);
         }
@@ -324,8 +394,20 @@ TEST_CASE("papers: docs/accuracy.md says what the simulator says today, and is n
     if (paper != "fuyou") continue;
     REQUIRE(count >= 25);
     CHECK(sum / count <= 0.04);
+    // Better than the closed form by a third, with the constants in use and with each figure left
+    // out; over all papers, too, below.
+    CHECK(sum <= closed_form * 2 / 3);
+    CHECK(errors_of(report.left_out->points()).mean <=
+          errors_of(report.left_out->closed_form()).mean * 2 / 3);
     CHECK(errors_of(report.left_out->points()).mean <= 0.06);
   }
+  double ours = 0, theirs = 0;
+  for (const PaperReport& report : reports) {
+    const ErrorSums sums = errors_of(report.result);
+    ours += sums.mean * sums.predictions;
+    theirs += sums.closed_form_mean * sums.predictions;
+  }
+  CHECK(ours <= theirs * 2 / 3);
 }
 
 }  // namespace spillway
