@@ -13,7 +13,9 @@
 #include "cli/options/io_option.hpp"
 #include "cli/text/output.hpp"
 #include "cli/train/measure_machine.hpp"
+#include "exec/ranks/mpi_module.hpp"
 #include "experiments/calibrate/calibrate.hpp"
+#include "experiments/calibrate/calibrate_ranks.hpp"
 #include "experiments/calibrate/gpu_under_test.hpp"
 #include "policies/cost/link_rates.hpp"
 
@@ -150,13 +152,32 @@ void run(const Options& options) {
                        "create it, or check that the drive is mounted");
     }
   }
-  check_output_path("--out", options.out, &only_a_calibration());
+  if (const auto launched = launched_rank(); !launched || launched->rank == 0)
+    check_output_path("--out", options.out, &only_a_calibration());
   if (options.device == "cuda") calibration.gpu = open_gpu(options.gpu, options.threads);
 
   const auto note = [&](const std::string& text) {
     if (!options.quiet) print_error(fmt::format("note: {}\n", text));
   };
-  const Machine machine = calibrate(calibration, measuring_progress(options.quiet), note);
+  const std::optional<LaunchedRank> launched = launched_rank();
+  if (launched && options.device == "cuda")
+    throw InputError("several ranks calibrate the CPU backend",
+                     "leave out mpirun, or --device cuda");
+  Machine machine;
+  if (launched) {
+    RankTeam team(start_mpi());
+    try {
+      machine = calibrate_ranks(team, calibration,
+                                measuring_progress(options.quiet || launched->rank > 0),
+                                launched->rank > 0 ? CalibrationNote() : note);
+    } catch (...) {
+      team.fail(std::current_exception());
+      throw;
+    }
+    if (launched->rank > 0) return;
+  } else {
+    machine = calibrate(calibration, measuring_progress(options.quiet), note);
+  }
   write_file(options.out, first_line + machine_to_toml(machine), &only_a_calibration());
   if (!options.quiet) print_summary(machine, calibration.io, options.out);
 }

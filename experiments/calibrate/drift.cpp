@@ -40,9 +40,11 @@ void stretch(KernelTime& kernel, double factor) {
 }
 
 // The reference of a measured kernel: that of compute for kinds that have no rate of their own.
-const char* reference_of(const std::string& kind) {
+const char* reference_of(const KernelTime& kernel) {
+  const std::string& kind = kernel.kind;
   if (kind == "optimizer" || kind == "gradient_norm") return "adam";
-  if (kind == "h2d" || kind == "d2h") return "copy";
+  const bool is_beside = kernel.shape.find("beside=") != std::string::npos;
+  if (kind == "h2d" || kind == "d2h") return is_beside ? "copies" : "copy";
   if (kind == "read") return "read";
   if (kind == "write") return "write";
   return kind == "barrier" ? "" : "compute";
@@ -72,7 +74,7 @@ Drift drift_between(const std::vector<KernelTime>& calibrated, const std::vector
 
 Machine drifted_machine(Machine machine, const Drift& drift) {
   const auto of = [&](const char* kind) { return factor_of(drift, kind); };
-  for (KernelTime& kernel : machine.kernels) stretch(kernel, of(reference_of(kernel.kind)));
+  for (KernelTime& kernel : machine.kernels) stretch(kernel, of(reference_of(kernel)));
   machine.gpu.flops /= of("compute");
   machine.gpu.adam_params_per_second /= of("adam");
   machine.host.adam_params_per_second /= of("adam");

@@ -9,7 +9,7 @@
 #include "exec/ranks/rank_places.hpp"
 #include "exec/ranks/shards_at_rest.hpp"
 #include "exec/run/training_record.hpp"
-#include "experiments/train/rank_link.hpp"
+#include "experiments/calibrate/rank_link.hpp"
 #include "experiments/train/train_checks.hpp"
 #include "experiments/train/training_job.hpp"
 #include "policies/schedule/task.hpp"

@@ -4,6 +4,7 @@
 
 #include "test_paths.hpp"
 #include "tests/cli/program.hpp"
+#include "tests/cli/train/ranks.hpp"
 
 using namespace spillway::test;
 using Words = std::vector<std::string>;
@@ -131,4 +132,28 @@ TEST_CASE("calibrate --device cuda measures a GPU, and simulate predicts with it
   REQUIRE(simulated.exit_code == 0);
   CHECK(simulated.json()["step_seconds"] > 0.0);
   CHECK_FALSE(simulated.json().contains("extrapolated"));
+}
+
+TEST_CASE("calibrate by two ranks writes a machine of two, as each finds it beside the other",
+          "[slow]") {
+  if (ranks_are_skipped()) return;
+  const TemporaryFolder folder;
+  const std::string file = folder / "machine.toml";
+  {
+    const StartedBy by(mpirun(2));
+    const Outcome measured =
+        run({"calibrate", "--model", "gpt-tiny", "--batch", "1", "--sequence", "16", "--samples",
+             "10", "--ssd", folder.path().string(), "--out", file});
+    INFO(measured.err);
+    REQUIRE(measured.exit_code == 0);
+    CHECK_THAT(measured.out, Catch::Contains("cores, kernels up to"));
+  }
+  const nlohmann::json one =
+      run({"simulate", "--model", "gpt-tiny", "--machine", file, "--policy", "zero-infinity",
+           "--batch", "2", "--micro-batch", "1", "--sequence", "16", "--json"})
+          .json();
+  CHECK(one["ranks"]["count"] == 2);
+  CHECK(one["step_seconds"] > 0);
+  CHECK_THAT(read_file(file), Catch::Contains("as 2 ranks at once find it") &&
+                                  Catch::Contains("kind = \"reduce_scatter\""));
 }

@@ -76,7 +76,9 @@ TEST_CASE("Every rate is divided by the drift of its own reference, and no other
   Machine machine = load_machine("testbed");
   machine.kernels = {{"forward", "f", 1e9, 1000, 0, {900, 1100}},
                      {"gradient_norm", "n", 0, 1000, 0, {}},
-                     {"barrier", "waking a waiting lane", 0, 1000, 0, {}}};
+                     {"barrier", "waking a waiting lane", 0, 1000, 0, {}},
+                     {"h2d", "bytes=8388608,beside=d2h", 0, 1000, 0, {}},
+                     {"h2d", "bytes=8388608", 0, 1000, 0, {}}};
   machine.ssd.total = 1e9;
   const Machine slow = drifted_machine(machine, {{"compute", 2.0}, {"read", 4.0}, {"write", 2.0}});
   CHECK(slow.gpu.flops == machine.gpu.flops / 2);
@@ -95,6 +97,8 @@ TEST_CASE("Every rate is divided by the drift of its own reference, and no other
   CHECK(memory.kernels[1].median_ns == 2000);
   CHECK(memory.pcie.d2h == machine.pcie.d2h / 4);
   CHECK(memory.host.bandwidth == machine.host.bandwidth / 8);
+  CHECK(memory.kernels[3].median_ns == 8000);  // both ways at once, as the host's bandwidth
+  CHECK(memory.kernels[4].median_ns == 4000);
   CHECK(memory.gpu.flops == machine.gpu.flops);
 }
 

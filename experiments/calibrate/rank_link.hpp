@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "exec/ranks/rank_team.hpp"
+#include "policies/machine/machine.hpp"
 
 namespace spillway {
 
@@ -15,5 +17,9 @@ struct RankLink {
 // By all ranks at once, in a quarter of a second; all get the same. The bandwidth is that of large
 // collectives, of a gather and of a sum; the latency is what is left of a small one.
 RankLink measure_link(RankTeam& team);
+
+// The same as a table: gathers and sums of whole tensors of 64 KiB to 32 MiB, in fp32, some seconds
+// at the most. For `cluster.collectives` of a machine whose GPUs are these ranks.
+std::vector<Machine::Cluster::Collective> measure_collectives(RankTeam& team);
 
 }  // namespace spillway

@@ -1,0 +1,108 @@
+#include "experiments/calibrate/rank_link.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+namespace spillway {
+
+namespace {
+
+constexpr std::size_t large = std::size_t{8} << 20, small = 4096;
+constexpr int rounds_of_large = 5, rounds_of_small = 50;
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// Seconds of a call, of which all begin together.
+template <class Call>
+double seconds_of(RankTeam& team, int rounds, const Call& call) {
+  std::vector<double> seconds;
+  for (int round = 0; round <= rounds; ++round) {
+    team.barrier();
+    const auto begin = std::chrono::steady_clock::now();
+    call();
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    if (round > 0) seconds.push_back(took.count());
+  }
+  return median(std::move(seconds));
+}
+
+std::vector<std::uint64_t> parts_of(std::size_t bytes, std::size_t ranks) {
+  constexpr std::size_t aligned = 64;
+  std::vector<std::uint64_t> parts(ranks, bytes / ranks / aligned * aligned);
+  parts.back() += bytes - parts.front() * ranks;
+  return parts;
+}
+
+// What the slowest rank has found, of each.
+std::vector<double> slowest(RankTeam& team, std::vector<double> found) {
+  const std::vector<double> all = team.gather(found);
+  for (std::size_t k = 0; k < found.size(); ++k) {
+    for (std::size_t rank = 0; rank < static_cast<std::size_t>(team.size()); ++rank)
+      found[k] = std::max(found[k], all[rank * found.size() + k]);
+  }
+  return found;
+}
+
+}  // namespace
+
+RankLink measure_link(RankTeam& team) {
+  const auto ranks = static_cast<std::size_t>(team.size());
+  std::vector<float> whole(large / sizeof(float), 1.0f), part(whole.size());
+  auto* const bytes = reinterpret_cast<std::byte*>(whole.data());
+  auto* const own = reinterpret_cast<std::byte*>(part.data());
+  OrderedSums& sums = team.control();
+  const auto large_parts = parts_of(large, ranks), small_parts = parts_of(small, ranks);
+  const double gather =
+      seconds_of(team, rounds_of_large, [&] { sums.all_gather(own, bytes, large_parts); });
+  std::fill(whole.begin(), whole.end(), 1.0f);
+  const double reduce = seconds_of(team, rounds_of_large, [&] {
+    sums.reduce_scatter(bytes, own, large_parts, sizeof(float), false);
+  });
+  const double short_one =
+      seconds_of(team, rounds_of_small, [&] { sums.all_gather(own, bytes, small_parts); });
+  // A ring moves this much of the whole past each rank, in as many steps as there are others.
+  const double others = static_cast<double>(ranks - 1);
+  const double moved = static_cast<double>(large) * others / static_cast<double>(ranks);
+  const std::vector<double> found = slowest(team, {gather, reduce, short_one});
+  RankLink link;
+  link.latency_ns = std::llround(found[2] / others * 1e9);
+  const double without = std::max((found[0] + found[1]) / 2 - found[2], 1e-9);
+  link.bandwidth = moved / without;
+  return link;
+}
+
+std::vector<Machine::Cluster::Collective> measure_collectives(RankTeam& team) {
+  constexpr std::size_t least = std::size_t{64} << 10, most = std::size_t{32} << 20;
+  const auto ranks = static_cast<std::size_t>(team.size());
+  std::vector<float> whole(most / sizeof(float)), part(whole.size());
+  auto* const bytes = reinterpret_cast<std::byte*>(whole.data());
+  auto* const own = reinterpret_cast<std::byte*>(part.data());
+  OrderedSums& sums = team.control();
+  std::vector<Machine::Cluster::Collective> rows;
+  std::vector<double> seconds;
+  for (std::size_t size = least; size <= most; size *= 8) {
+    const std::vector<std::uint64_t> parts = parts_of(size, ranks);
+    const int rounds = size > large ? rounds_of_large : rounds_of_small;
+    seconds.push_back(seconds_of(team, rounds, [&] { sums.all_gather(own, bytes, parts); }));
+    std::fill(whole.begin(), whole.end(),
+              1.0f);  // of sums of sums nothing is to be left but numbers
+    seconds.push_back(seconds_of(
+        team, rounds, [&] { sums.reduce_scatter(bytes, own, parts, sizeof(float), false); }));
+    for (const char* kind : {"all_gather", "reduce_scatter"})
+      rows.push_back({kind, team.size(), 1, size, 0});
+  }
+  seconds = slowest(team, std::move(seconds));
+  const double share = static_cast<double>(ranks - 1) / static_cast<double>(ranks);
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    rows[i].bandwidth = static_cast<double>(rows[i].bytes) * share / seconds[i];
+  return rows;
+}
+
+}  // namespace spillway
