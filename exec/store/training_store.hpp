@@ -118,8 +118,8 @@ class TrainingStore {
 // The files of a store that are there, in the order in which to remove them: the record first, the
 // first stripe last.
 std::vector<std::filesystem::path> files_of(const StoreLocation& location);
-// Removes the file of a store where it still is the one of that header, and says whether it did; one
-// that somebody else has removed meanwhile is none. Throws MachineError where it is in use.
+// Removes the file of a store where it still is the one of that header, and says whether it did;
+// one that somebody else has removed meanwhile is none. Throws MachineError where it is in use.
 bool remove_store_file(const std::filesystem::path& path, const StoreHeader& header);
 // Removes those of them that are the run's, of that generation, and in nobody's use. Throws
 // MachineError where one is in use.

@@ -117,7 +117,7 @@ struct PaperConstant {
   // Of a discrete one: those in view whose number is another one, or which does not fit, with the
   // other choices that there are. They are chosen, and no predictions.
   std::vector<std::string> moves;
-  std::string least, most;        // a refit looks between them; empty: it leaves the value
+  std::string least, most;  // a refit looks between them; empty: it leaves the value
   // Of what is not refitted: as well known as this. A verdict on memory that is another one at an
   // end hangs on the constant. Empty: not looked at.
   std::string range_least, range_most;

@@ -25,8 +25,8 @@ struct PaperPoint {
   // points of this system.
   double fitted_share = 0;
   bool chosen = false;  // a choice was made in view of it that moves it: is_chosen()
-  // Constants of memory that were chosen with a verdict on its run in view; and those within whose range the
-  // verdict is another one. Places in Paper::constants_chosen.
+  // Constants of memory that were chosen with a verdict on its run in view; and those within whose
+  // range the verdict is another one. Places in Paper::constants_chosen.
   std::vector<std::size_t> verdict_seen_by, hangs_on;
   std::string same_run_as;  // the point of another figure that counts in its place
   bool counts = true;       // false: it is apart, or another point counts in its place

@@ -118,8 +118,9 @@ std::string verdicts_text(const PaperResult& result) {
       "range of a constant that is not better known",
       all.fits_as_published, all.fits_known, all.unseen_known, all.unseen_as_published, hanging);
   if (const auto [known, unseen] = largest_model_verdicts(result); known > 0)
-    text += fmt::format(". Of the {} on the largest model that fits, {} are unseen by these constants",
-                        known, unseen);
+    text +=
+        fmt::format(". Of the {} on the largest model that fits, {} are unseen by these constants",
+                    known, unseen);
   return text;
 }
 

@@ -23,7 +23,7 @@ struct CriticalShare {
 // The prediction for the machine as it was during the run, by the reference kernels that were timed
 // before and after it.
 struct DriftCorrection {
-  Drift drift;              // of the machine since it was calibrated
+  Drift drift;                                 // of the machine since it was calibrated
   std::map<std::string, std::size_t> samples;  // by kind of reference
   double predicted_seconds =
       0;             // of the median step, with every rate corrected by its own reference

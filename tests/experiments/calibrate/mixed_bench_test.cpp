@@ -118,7 +118,8 @@ TEST_CASE("The gain is fitted to all sizes, with what a transfer takes before it
   CHECK(fitted_gain(machine, {&small}, 0.5) == Approx(1));
 }
 
-// Of the night: it holds one measurement of a drive against another one, and needs the machine alone.
+// Of the night: it holds one measurement of a drive against another one, and needs the machine
+// alone.
 TEST_CASE("fio sees the gains that the law is fitted to", "[nightly]") {
   if (output_of("fio --version 2>/dev/null").empty()) {
     WARN("skipped: fio is not installed (apt-get install fio)");

@@ -141,7 +141,8 @@ TEST_CASE("papers: a point is simulated at its place on the axis and held agains
   CHECK(second.errors.fits_known == 1);
 }
 
-TEST_CASE("papers: a point that a choice was made in view of, and that it moves, is no prediction") {
+TEST_CASE(
+    "papers: a point that a choice was made in view of, and that it moves, is no prediction") {
   const std::string constant = R"(
 [[constant]]
 key = "framework.deepspeed-0.9.compute.fp16"
@@ -383,8 +384,8 @@ TEST_CASE("papers: docs/accuracy.md says what the simulator says today, and is n
           closed_form += std::abs(point.closed_form_error().value_or(0));
           ++count;
           // The paper has two times of this run, 63 and 75.6 s: no simulator is within 8 % of both.
-          const bool contradicted = experiment.name == "throughput" &&
-                                    system.name == "ZeRO-Infinity" && point.at == "32";
+          const bool contradicted =
+              experiment.name == "throughput" && system.name == "ZeRO-Infinity" && point.at == "32";
           if (paper == "fuyou" && !contradicted) CHECK(std::abs(*point.error()) <= 0.08);
           if (paper == "mlp-offload" && experiment.quantity != Quantity::forward_seconds)
             CHECK(std::abs(*point.error()) <= 0.12);

@@ -254,7 +254,8 @@ TEST_CASE("Cards go at gpu.flops in layers as wide as those it was measured in, 
   CHECK(layer_rate("h100-80gb", "gpt-13b", 32) == Approx(0.9 * 795e12).epsilon(0.02));
 }
 
-TEST_CASE("No framework computes a layer faster than our own program, on any card and at any width") {
+TEST_CASE(
+    "No framework computes a layer faster than our own program, on any card and at any width") {
   // Every card that a file gives the rate of products: with gpu.flops of a product (a gain of 1),
   // and with that of a transformer block. Batches from less than a kernel batch to several.
   int cards = 0;
