@@ -80,12 +80,11 @@ struct ReferenceKernels::Work {
     std::memset(here.data(), 0, here.size());
   }
 
-  // What is timed, in the order in which it is: the processor's in turn, then the drives'.
+  // What is timed, in the order in which it is.
   struct Reference {
     const char* kind;
     std::string shape;
     std::function<std::int64_t()> run;  // nanoseconds
-    bool of_drives = false;
   };
 
   template <class Run>
@@ -109,8 +108,8 @@ struct ReferenceKernels::Work {
          timed([this] { copy_both_ways(); })}};
     if (!file) return references;
     const std::string shape = fmt::format("bytes={},drives={}", reference_transfer, drives);
-    references.push_back({"read", shape, timed([this] { file->read(); }), true});
-    references.push_back({"write", shape, timed([this] { file->write(); }), true});
+    references.push_back({"read", shape, timed([this] { file->read(); })});
+    references.push_back({"write", shape, timed([this] { file->write(); })});
     return references;
   }
 
@@ -150,11 +149,8 @@ ReferenceKernels::~ReferenceKernels() = default;
 std::vector<KernelTime> ReferenceKernels::take(int rounds) {
   const std::vector<Work::Reference> references = work_->all();
   std::vector<std::vector<std::int64_t>> samples(references.size());
-  for (const bool of_drives : {false, true}) {
-    for (int round = 0; round < std::max(rounds, 1); ++round) {
-      for (std::size_t i = 0; i < references.size(); ++i)
-        if (references[i].of_drives == of_drives) samples[i].push_back(references[i].run());
-    }
+  for (int round = 0; round < std::max(rounds, 1); ++round) {
+    for (std::size_t i = 0; i < references.size(); ++i) samples[i].push_back(references[i].run());
   }
   std::vector<KernelTime> times;
   for (std::size_t i = 0; i < references.size(); ++i)
@@ -167,14 +163,7 @@ std::int64_t ReferenceKernels::time(const std::string& kind) {
   const auto found = std::find_if(references.begin(), references.end(),
                                   [&](const Work::Reference& one) { return one.kind == kind; });
   SPILLWAY_ASSERT(found != references.end(), "a reference of this kind");
-  const auto is_alike = [&](const Work::Reference& one) {
-    return one.of_drives == found->of_drives;
-  };
-  // The one before it in its rounds; of the first the last.
-  auto before = std::find_if(std::make_reverse_iterator(found), references.rend(), is_alike);
-  if (before == references.rend())
-    before = std::find_if(references.rbegin(), references.rend(), is_alike);
-  before->run();
+  (found == references.begin() ? references.back() : *(found - 1)).run();
   return found->run();
 }
 

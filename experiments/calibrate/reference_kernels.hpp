@@ -30,8 +30,7 @@ class ReferenceKernels {
                             const IoChoice& io = usual_io());
   ~ReferenceKernels();
 
-  // Runs those of the processor `rounds` times in turn, at least once, then those of the drives,
-  // and returns their times.
+  // Runs all of them `rounds` times in turn, at least once, and returns their times.
   std::vector<KernelTime> take(int rounds);
 
   // Nanoseconds of one run of the reference of this kind, which there must be. As in a round, the
