@@ -152,17 +152,17 @@ void run(const Options& options) {
                        "create it, or check that the drive is mounted");
     }
   }
-  if (const auto launched = launched_rank(); !launched || launched->rank == 0)
+  const std::optional<LaunchedRank> launched = launched_rank();
+  if (launched && options.device == "cuda")
+    throw InputError("several ranks calibrate the CPU backend",
+                     "leave out mpirun, or --device cuda");
+  if (!launched || launched->rank == 0)
     check_output_path("--out", options.out, &only_a_calibration());
   if (options.device == "cuda") calibration.gpu = open_gpu(options.gpu, options.threads);
 
   const auto note = [&](const std::string& text) {
     if (!options.quiet) print_error(fmt::format("note: {}\n", text));
   };
-  const std::optional<LaunchedRank> launched = launched_rank();
-  if (launched && options.device == "cuda")
-    throw InputError("several ranks calibrate the CPU backend",
-                     "leave out mpirun, or --device cuda");
   Machine machine;
   if (launched) {
     RankTeam team(start_mpi());
