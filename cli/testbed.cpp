@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "base/directory.hpp"
 #include "base/errors.hpp"
 #include "base/units.hpp"
 #include "cli/commands.hpp"
@@ -23,6 +24,7 @@
 #include "experiments/train/train_plan.hpp"
 #include "experiments/watch/training_line.hpp"
 #include "sim/step_interval.hpp"
+#include "text/source/text_files.hpp"
 
 namespace spillway::cli {
 
@@ -102,6 +104,19 @@ Machine base_machine(const Options& options, const std::vector<TestbedRegime>& r
   return load_machine(kept.string());
 }
 
+// Spillway's own text, as it was when this folder was begun: a testbed that goes on trains on the
+// same data, though somebody edited a file meanwhile.
+fs::path training_text(const fs::path& out) {
+  const fs::path kept = out / "text.txt";
+  if (fs::exists(kept)) return kept;
+  SkippedFiles skipped;
+  std::string text;
+  for (const TextFile& file : find_text_files(default_text(), skipped))
+    text += read_file(file.path(), file.bytes());
+  write_file(kept.string(), text);
+  return kept;
+}
+
 std::string identity_of(const TestbedConfiguration& c, const Machine& machine,
                         const TestbedOptions& options, const std::string& program, int round) {
   const TestbedRegime& r = c.regime;
@@ -164,7 +179,7 @@ class Testbed {
         progress_(!options.quiet) {
     run_options_.steps = options.steps;
     run_options_.durable = options.commits;
-    run_options_.data = default_text();
+    run_options_.data = {training_text(options.out)};
     run_options_.ssd = ssd_directories(options.ssd);
     if (run_options_.ssd.empty()) {
       run_options_.ssd = {fs::path(options.out) / "ssd"};

@@ -9,10 +9,12 @@
 using namespace spillway::test;
 using Words = std::vector<std::string>;
 
-TEST_CASE("What calibrate measures, the other commands predict with") {
-  const auto [precision, micro_batch] =
-      GENERATE(std::pair("fp32", "2"), std::pair("bf16", "2"), std::pair("bf16", "1"));
-  INFO(precision << ", micro-batches of " << micro_batch);
+namespace {
+
+// Calibrates in this precision, and simulates and trains with the machine file in both
+// micro-batches it was measured for.
+void check_that_others_predict_with_what_is_measured(const std::string& precision) {
+  INFO(precision);
   const Words computed_in = {"--precision", precision};
   const TemporaryFolder folder;
   std::filesystem::create_directory(folder / "ssd");
@@ -31,14 +33,6 @@ TEST_CASE("What calibrate measures, the other commands predict with") {
                                      Catch::Contains("[[trial]]"));
   CHECK_THAT(measured.out, Catch::Contains("trial        greedysnake:optimizer_ssd=1, batch "));
 
-  const Outcome simulated = run(Words{"simulate", "--machine", machine, "--policy", "zero-infinity",
-                                      "--micro-batch", micro_batch, "--json"} +
-                                computed_in + tiny_problem());
-  INFO(simulated.err);
-  REQUIRE(simulated.exit_code == 0);
-  CHECK(simulated.json()["step_seconds"] > 0.0);
-  CHECK_FALSE(simulated.json().contains("extrapolated"));  // measured at this very shape
-
   // At another shape it says what would measure it, in options that calibrate has.
   const Outcome guessed = run({"simulate", "--machine", machine, "--model", "gpt-tiny", "--batch",
                                "2", "--sequence", "64", "--policy", "zero-infinity"});
@@ -47,17 +41,39 @@ TEST_CASE("What calibrate measures, the other commands predict with") {
                                           "--sequence ...` measures them"));
   CHECK_THAT(run({"calibrate", "--help"}).out, Catch::Contains("--micro-batches"));
 
-  const Outcome trained =
-      run(tiny_training(folder) + computed_in +
-          Words{"--machine", machine, "--policy", "auto", "--micro-batch", micro_batch, "--json"});
-  INFO(trained.err);
-  REQUIRE(trained.exit_code == 0);
-  CHECK(trained.json_lines().front()["predicted_step_seconds"] > 0.0);
-  CHECK(trained.json_lines().front()["workload"]["precision"] == precision);
-  CHECK(run({"validate", folder / "run/trace.json.gz"}).exit_code == 0);
+  for (const std::string micro_batch : {"1", "2"}) {
+    INFO("micro-batches of " << micro_batch);
+    const Outcome simulated = run(Words{"simulate", "--machine", machine, "--policy",
+                                        "zero-infinity", "--micro-batch", micro_batch, "--json"} +
+                                  computed_in + tiny_problem());
+    INFO(simulated.err);
+    REQUIRE(simulated.exit_code == 0);
+    CHECK(simulated.json()["step_seconds"] > 0.0);
+    CHECK_FALSE(simulated.json().contains("extrapolated"));  // measured at this very shape
+
+    const TemporaryFolder run_folder;
+    const Outcome trained = run(
+        tiny_training(run_folder) + computed_in +
+        Words{"--machine", machine, "--policy", "auto", "--micro-batch", micro_batch, "--json"});
+    INFO(trained.err);
+    REQUIRE(trained.exit_code == 0);
+    CHECK(trained.json_lines().front()["predicted_step_seconds"] > 0.0);
+    CHECK(trained.json_lines().front()["workload"]["precision"] == precision);
+    CHECK(run({"validate", run_folder / "run/trace.json.gz"}).exit_code == 0);
+  }
 }
 
-TEST_CASE("A machine file that cannot be written leaves the old one") {
+}  // namespace
+
+TEST_CASE("What calibrate measures, the other commands predict with") {
+  check_that_others_predict_with_what_is_measured("fp32");
+}
+
+TEST_CASE("What calibrate measures in bf16, the other commands predict with", "[slow]") {
+  check_that_others_predict_with_what_is_measured("bf16");
+}
+
+TEST_CASE("A machine file that cannot be written leaves the old one", "[slow]") {
   const TemporaryFolder folder;
   const SmallDisk disk(folder.path() / "disk", "8k");
   if (!disk.mounted()) {

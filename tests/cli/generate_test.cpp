@@ -79,7 +79,7 @@ TEST_CASE("a run answers from what it has committed", "[store]") {
   CHECK(answers(Words{folder / "adapters"} + prompt) == beside);
 }
 
-TEST_CASE("a run at work answers, and trains on as if nobody had asked", "[store]") {
+TEST_CASE("a run at work answers, and trains on as if nobody had asked", "[store][slow]") {
   const TemporaryFolder folder;
   Program training(tiny_training(folder) + Words{"--steps", "400", "--json"});
   while (training.running() && training.output().find("\"commit\"") == std::string::npos)

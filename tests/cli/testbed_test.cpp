@@ -22,7 +22,8 @@ policies = ["resident", "zero-infinity"]
 
 }  // namespace
 
-TEST_CASE("testbed measures each configuration once: a second run reads what the first one left") {
+TEST_CASE("testbed measures each configuration once: a second run reads what the first one left",
+          "[slow]") {
   const TemporaryFolder folder;
   const std::string file = folder.write("tiny.toml", regime), out = folder / "out";
   const Words arguments = {"testbed", "--regime", file,         "--machine",

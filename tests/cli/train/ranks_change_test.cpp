@@ -162,7 +162,8 @@ TEST_CASE("ranks: another number of ranks goes on with the state of those before
   }
 }
 
-TEST_CASE("ranks: a change of their number that is killed at any moment is made again", "[store]") {
+TEST_CASE("ranks: a change of their number that is killed at any moment is made again",
+          "[store][slow]") {
   if (ranks_are_skipped()) return;
   const TemporaryFolder folder;
   succeed(2, rank_training(folder, "base", 2) + Words{"--durability", "step", "--quiet"});
@@ -201,7 +202,7 @@ TEST_CASE("ranks: a change of their number that is killed at any moment is made 
   }
 }
 
-TEST_CASE("ranks: a run goes on with other policies, again and again", "[store]") {
+TEST_CASE("ranks: a run goes on with other policies, again and again", "[store][slow]") {
   if (ranks_are_skipped()) return;
   const TemporaryFolder folder;
   const std::string path = folder / "run";

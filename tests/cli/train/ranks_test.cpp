@@ -130,7 +130,8 @@ void check_crashes(int kills) {
 
 }  // namespace
 
-TEST_CASE("ranks: two that are killed a few times train what one trains that is not", "[store]") {
+TEST_CASE("ranks: two that are killed a few times train what one trains that is not",
+          "[store][slow]") {
   check_crashes(5);
 }
 

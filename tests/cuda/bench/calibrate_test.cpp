@@ -154,7 +154,8 @@ class BenchWithGelu : public GpuBench {
   std::map<std::string, double> seconds_;
 };
 
-TEST_CASE("CUDA: the machine file says by what GELU's backward is computed, as it was measured") {
+TEST_CASE("CUDA: the machine file says by what GELU's backward is computed, as it was measured",
+          "[slow]") {
   // The fastest, where it takes at least 3 % less time than the kernel.
   const auto chosen = [](std::map<std::string, double> seconds) {
     CalibrationOptions options = small_calibration();

@@ -48,7 +48,7 @@ std::string name_of(const Part& part) {
 }
 
 TEST_CASE("CUDA: policies train adapters and last layers bit-identically to resident",
-          "[policies][adapters]") {
+          "[policies][adapters][slow]") {
   const Workbench bench(test::folder_for_many_runs());
   for (const Part& part : parts) {
     const Trained resident = train(in_bf16(options(bench, part, "resident")));
@@ -66,7 +66,7 @@ TEST_CASE("CUDA: policies train adapters and last layers bit-identically to resi
 }
 
 TEST_CASE("CUDA: the loss of adapters is the CPU backend's, to fp32 or to bf16 rounding",
-          "[policies][adapters]") {
+          "[policies][adapters][slow]") {
   const Workbench bench(test::folder_for_many_runs());
   for (const Part& part : parts) {
     INFO(name_of(part));

@@ -23,7 +23,8 @@ TrainingOptions small_documents(const Workbench& bench, const std::string& polic
   return options;
 }
 
-TEST_CASE("CUDA: every policy trains packed documents bit-identically to resident", "[policies]") {
+TEST_CASE("CUDA: every policy trains packed documents bit-identically to resident",
+          "[policies][slow]") {
   const Workbench bench(test::folder_for_many_runs());
   for (const char* model : {"gpt-tiny", "qwen-tiny"}) {
     INFO(model);
@@ -41,7 +42,7 @@ TEST_CASE("CUDA: every policy trains packed documents bit-identically to residen
 }
 
 TEST_CASE("CUDA: steps of packed documents replayed as graphs are those issued task by task",
-          "[policies]") {
+          "[policies][slow]") {
   const Workbench bench(test::folder_for_many_runs());
   for (const bool has_borders : {true, false}) {
     for (const char* model : {"gpt-tiny", "llama-tiny"}) {

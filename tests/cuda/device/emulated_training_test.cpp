@@ -95,7 +95,7 @@ TEST_CASE("CUDA emulated: steps of a schedule on the GPU alone are replayed as g
   CHECK(calls_of_run(o, ignored).count("cudaGraphLaunch") == 0);
 }
 
-TEST_CASE("CUDA emulated: nothing is copied but what the schedule copies") {
+TEST_CASE("CUDA emulated: nothing is copied but what the schedule copies", "[slow]") {
   const Workbench bench(test::folder_for_many_runs());
   for (const std::string policy : {"resident", "zero-infinity", "greedysnake", "fuyou"}) {
     INFO(policy);

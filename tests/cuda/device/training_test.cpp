@@ -45,7 +45,8 @@ TEST_CASE("CUDA: every policy trains in bf16 bit-identically to resident", "[pol
 // Policies update some or all elements on the CPU, in pieces of their own: the moments are rounded
 // by the same bits everywhere. Where several micro-batches make 32-bit gradients, and where one
 // makes 16-bit ones.
-TEST_CASE("CUDA: with bf16 moments every policy trains bit-identically to resident", "[policies]") {
+TEST_CASE("CUDA: with bf16 moments every policy trains bit-identically to resident",
+          "[policies][slow]") {
   const Workbench bench(test::folder_for_many_runs());
   for (const int micro_batches : {2, 1}) {
     const auto options = [&](const std::string& policy, MomentWidth moments = MomentWidth::bf16) {

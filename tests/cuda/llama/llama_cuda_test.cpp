@@ -138,7 +138,7 @@ TEST_CASE("LlamaCuda: one micro-batch in bf16 has bf16 gradients", "[step]") {
 }
 
 TEST_CASE("LlamaCuda: gradients are bit-identical for every choice of saved activations",
-          "[step]") {
+          "[step][slow]") {
   for (const std::string& kind : llama_kinds) {
     check_masks<bf16>(kind, 2);
   }

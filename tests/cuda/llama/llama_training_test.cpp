@@ -25,7 +25,7 @@ TrainingOptions llama_options(const Workbench& bench, const std::string& kind,
 
 // Between them the kinds have grouped queries, biases, norms of heads and a window.
 TEST_CASE("CUDA: policies train a llama bit-identically to resident, in bf16 and in fp32",
-          "[policies]") {
+          "[policies][slow]") {
   const Workbench bench(test::folder_for_many_runs());
   for (const std::string& kind : llama_kinds) {
     const Trained narrow = train(in_bf16(llama_options(bench, kind, "resident")));

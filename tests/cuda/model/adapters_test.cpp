@@ -118,7 +118,7 @@ void check_masks(const Problem& in_fp32, std::int64_t sequences_at_once) {
 
 }  // namespace
 
-TEST_CASE("Adapters on CUDA: losses and gradients are the CPU's", "[step][adapters]") {
+TEST_CASE("Adapters on CUDA: losses and gradients are the CPU's", "[step][adapters][slow]") {
   for (const double dropout : {0.0, 0.2}) {
     for (const char* targets : {"all-linear", "c_attn,mlp.c_proj"}) {
       const ModelCase test = make_model_case(with_adapters(small_gpt(2, 4, 2), targets, dropout));
@@ -155,7 +155,7 @@ TEST_CASE("Adapters on CUDA: one step of a small model", "[step][adapters][sanit
 }
 
 TEST_CASE("Adapters on CUDA: gradients are bit-identical for every choice of saved activations",
-          "[step][adapters]") {
+          "[step][adapters][slow]") {
   const Problem gpt = gpt_problem(11, 1, 16, 2, 9, 4, 4);
   check_masks<bf16>(with_adapters(gpt, "all-linear", 0.2), 2);
   check_masks<float>(with_adapters(gpt, "c_proj", 0), 4);

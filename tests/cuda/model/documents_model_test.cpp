@@ -54,7 +54,7 @@ void check_documents(const std::string& kind, const PackedDocuments& packed, dou
   }
 }
 
-TEST_CASE("CUDA: packed documents have the CPU's losses and gradients", "[step]") {
+TEST_CASE("CUDA: packed documents have the CPU's losses and gradients", "[step][slow]") {
   for (const std::int64_t longest : {9, 40}) {
     const PackedDocuments packed(words, length_of_all, 4, longest, 50);
     for (const std::string kind : {"gpt", "llama", "qwen3", "mistral"}) {

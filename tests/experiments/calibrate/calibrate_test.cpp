@@ -18,7 +18,8 @@ namespace fs = std::filesystem;
 
 TEST_CASE(
     "a calibrated machine has every figure with its samples, and prices every policy without "
-    "guessing") {
+    "guessing",
+    "[slow]") {
   const test::TemporaryFolder folder;
   CalibrationOptions options;
   options.model = load_model("gpt-tiny", {"hidden=32", "layers=2"});

@@ -187,7 +187,8 @@ void check_every_policy(bool lora) {
 
 }  // namespace
 
-TEST_CASE("a chat fine-tune in tight memory has the same numbers under every policy", "[store]") {
+TEST_CASE("a chat fine-tune in tight memory has the same numbers under every policy",
+          "[store][slow]") {
   check_every_policy(false);
 }
 

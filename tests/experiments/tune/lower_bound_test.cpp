@@ -162,7 +162,7 @@ const std::vector<std::string> all_policies = {
     "greedysnake:alpha=0,optimizer_ssd=1,parameters_ssd=1,checkpoints_ssd=1",
 };
 
-TEST_CASE("no built-in policy is faster than the bound") {
+TEST_CASE("no built-in policy is faster than the bound", "[slow]") {
   const std::vector<std::string> one_drive = {"ssd.count=1", "host.memory=128GB"};
   const std::vector<Setting> settings = {
       {"gpt2-124m", "rtx4090-12ssd", {}, 8, 2},
