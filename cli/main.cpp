@@ -51,6 +51,11 @@ void build(CLI::App& app, int& exit_code) {
   app.name("spillway");
   app.set_version_flag("--version", "spillway " SPILLWAY_VERSION);
   app.require_subcommand(1);
+  app.footer(
+      fmt::format("Exit codes: {} ok, {} the run failed, {} wrong usage or input, {} it does not "
+                  "fit, {} interrupted",
+                  cli::exit_ok, cli::exit_failed, cli::exit_input, cli::exit_does_not_fit,
+                  cli::exit_interrupted));
   cli::add_calibrate(app, exit_code);
   cli::add_estimate(app, exit_code);
   cli::add_simulate(app, exit_code);

@@ -39,10 +39,9 @@ TRAIN = r"^(spillway train )(?!.*--(?:dry-run|resume))"
 FILLED = [
     (r"^chrt --fifo \d+ ", ""),
     (r" \.\.\.$|(?<=--data text/) \.\.\.$", ""),
-    (r"^(spillway train) \.\.\.", r"\1 --model gpt-tiny --data book.txt"),
-    (r"^(spillway (?:simulate|estimate|compare)) \.\.\.", r"\1 --model gpt-13b --machine rtx4090-12ssd"),
-    (r"^(spillway train)(?= --moments| *$)", r"\1 --model gpt-tiny --data book.txt"),
-    (r"^(spillway (?:simulate|estimate|compare))(?= --moments| *$)", r"\1 --model gpt-13b --machine rtx4090-12ssd"),
+    (r"^(spillway train) \.\.\.", r"\1 --model gpt-tiny --data book.txt --batch 8 --micro-batch 4"),
+    (r"^(spillway (?:estimate|compare)) \.\.\.", r"\1 --model gpt-13b --machine rtx4090-12ssd"),
+    (r"^(spillway simulate) \.\.\.", r"\1 --model gpt-13b --machine rtx4090-12ssd --policy zero-infinity"),
     (r"runs/\.\.\.", "runs/first"),
     (r"--data FILES", "--data book.txt"),
     (r"\./(Qwen2\.5-0\.5B|SmolLM2-135M(-Instruct)?)(?= |$)|path/to/folder", MODEL_FOLDER),
@@ -145,7 +144,7 @@ class Runner:
         (folder / "docs" / "one.md").write_text(texts[0])
         (folder / "exec").mkdir()
         (folder / "exec" / "one.txt").write_text(texts[1])
-        tiny = "--set model.vocabulary=400 model.layers=3 --tokenizer tokenizer --batch 16 --sequence 64 --steps 2"
+        tiny = "--set model.vocabulary=400 model.layers=6 --tokenizer tokenizer --batch 16 --sequence 64 --steps 2"
         for command in (
                 "python3 make_chats.py && cp first/chats.jsonl chats.jsonl",
                 "spillway tokenizer train first chats --vocabulary 400 --special '<|im_start|>' --special '<|im_end|>' --out tokenizer",
@@ -162,7 +161,7 @@ class Runner:
     def page(self, page):
         """Runs a page's commands. Returns how many ran, and what failed as text."""
         commands, files = commands_of(page)
-        ran, failed, folder = 0, [], None
+        ran, failed, folder, made = 0, [], None, set()
         for line, command in commands:
             where = f"{page.relative_to(ROOT)}:{line}"
             if any(re.search(pattern, command) for pattern, _ in SKIPPED):
@@ -172,9 +171,10 @@ class Runner:
                 shutil.copytree(self.given, folder, symlinks=True)
                 for name, text in files.items():
                     (folder / name).write_text(text)
-                tutorial = page.stem == "fine-tuning"  # makes all of it by itself
-                for name in ("runs/first", "tokenizer") if tutorial else ():
-                    shutil.rmtree(folder / name)
+            made_again = re.search(r"--(?:run|out) (\S+)", filled(command))
+            if made_again and made_again[1] not in made and "--resume" not in command:
+                shutil.rmtree(folder / made_again[1], ignore_errors=True)  # what the page makes was not given to it
+                made.add(made_again[1])
             start = time.monotonic()
             try:
                 done = self.run(filled(command), folder)
