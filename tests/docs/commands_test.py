@@ -62,7 +62,7 @@ FILLED = [
 
 
 def commands_of(page):
-    """The (line, command) of a page, and its blocks of code that begin with `# NAME.py`: {name: text}."""
+    """The (line, command) of a page, and its blocks of code that begin with `# NAME.py` or `# NAME.toml`: {name: text}."""
     found, files = [], {}
     block, begun = None, 0
     for number, line in enumerate(page.read_text().split("\n"), 1):
@@ -73,7 +73,7 @@ def commands_of(page):
         if block is None:
             block, begun = [], number + 1
             continue
-        named = re.match(r"# (\w+\.py)$", block[0]) if block else None
+        named = re.match(r"# (\w+\.(?:py|toml))$", block[0]) if block else None
         if named:
             files[named.group(1)] = "\n".join(block) + "\n"
         found += commands_of_block(block, begun)
