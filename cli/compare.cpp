@@ -126,8 +126,7 @@ void print_table(const Candidates& candidates) {
         100 * r.efficiency, peak(Tier::gpu), peak(Tier::host), ssd, least_left_text(all[i]),
         format_bytes(wear.bytes_per_step()),
         extra(format_bytes(wear.run_bytes().value_or(0)).c_str(), life_text(wear).c_str()),
-        longest_stall_text(explain(schedule, r)),
-        r.extrapolates.empty() ? "" : "  extrapolated",
+        longest_stall_text(explain(schedule, r)), r.extrapolates.empty() ? "" : "  extrapolated",
         mark(candidates, i));
   }
   for (const Refusal& refusal : candidates.refused)

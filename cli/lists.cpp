@@ -177,9 +177,9 @@ std::vector<std::string> model_overrides(const std::vector<std::string>& overrid
   std::vector<std::string> keys;
   for (const std::string& one : overrides) {
     if (one.rfind(prefix, 0) != 0)
-      throw InputError(Setting{"set", one} + ": no key of a model",
-                       "keys of a model begin with model., for example " +
-                           Setting{"set", "model.layers=48"});
+      throw InputError(
+          Setting{"set", one} + ": no key of a model",
+          "keys of a model begin with model., for example " + Setting{"set", "model.layers=48"});
     keys.push_back(one.substr(prefix.size()));
   }
   return keys;
@@ -199,18 +199,19 @@ void show_model(const Question& question) {
 
 // Overrides are as many as follow --set, and the name may follow them: it is what sets nothing.
 void take_name_from_overrides(Question& question) {
-  const auto name = std::find_if(
-      question.overrides.begin(), question.overrides.end(),
-      [](const std::string& text) { return text.find('=') == std::string::npos; });
+  const auto name =
+      std::find_if(question.overrides.begin(), question.overrides.end(),
+                   [](const std::string& text) { return text.find('=') == std::string::npos; });
   if (!question.name.empty() || name == question.overrides.end()) return;
   question.name = *name;
   question.overrides.erase(name);
 }
 
 // A command that lists all, or with a name shows one. Returns it, and what it fills in.
-std::pair<CLI::App*, std::shared_ptr<Question>> add_list(
-    CLI::App& app, const char* name, const char* help, const char* name_help, void (*list)(bool),
-    void (*show_one)(const Question&)) {
+std::pair<CLI::App*, std::shared_ptr<Question>> add_list(CLI::App& app, const char* name,
+                                                         const char* help, const char* name_help,
+                                                         void (*list)(bool),
+                                                         void (*show_one)(const Question&)) {
   CLI::App* command = app.add_subcommand(name, help);
   auto question = std::make_shared<Question>();
   command->add_flag("--json", question->json, "print one JSON object (docs/metrics.md)");
@@ -245,12 +246,13 @@ void add_lists(CLI::App& app, int&) {
   can_set(models, "--set model.layers=48");
   models.first->add_option("--sequence", models.second->sequence,
                            "tokens of a sequence, of which FLOPs depend");
-  can_set(add_list(app, "machines",
-                   "list the built-in machines and the parts to make others of, or show one in full",
-                   "show this one, a TOML file's or one by parts: every value, and whether it is "
-                   "given, derived or assumed",
-                   list_machines, show_machine),
-          "--set ssd.count=6");
+  can_set(
+      add_list(app, "machines",
+               "list the built-in machines and the parts to make others of, or show one in full",
+               "show this one, a TOML file's or one by parts: every value, and whether it is "
+               "given, derived or assumed",
+               list_machines, show_machine),
+      "--set ssd.count=6");
   add_list(app, "frameworks", "list the programs whose habits can be laid over a schedule", "",
            list_frameworks, nullptr);
 }

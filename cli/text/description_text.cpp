@@ -111,14 +111,13 @@ ordered_json machine_json(const MachineAccount& account) {
                       {"columns", table.columns},
                       {"rows", table.rows}});
   }
-  return {{"name", machine.name},
-          {"description", machine.description},
-          {"usable_bytes",
-           {{"gpu", machine.gpu.memory},
-            {"host", machine.host.memory},
-            {"ssd", machine.ssd.capacity}}},
-          {"values", values},
-          {"tables", tables}};
+  return {
+      {"name", machine.name},
+      {"description", machine.description},
+      {"usable_bytes",
+       {{"gpu", machine.gpu.memory}, {"host", machine.host.memory}, {"ssd", machine.ssd.capacity}}},
+      {"values", values},
+      {"tables", tables}};
 }
 
 std::string type_of(const TextDomain& domain) {
@@ -135,7 +134,8 @@ std::string policy_text(const PolicyInfo& info) {
   if (info.for_several_ranks)
     text += "for several ranks; with one it is policy resident (docs/ranks.md)\n";
   text += fmt::format("\n--policy {}:SETTING=VALUE,...\n\n", info.name);
-  std::vector<std::vector<std::string>> rows = {{"setting", "type", "domain", "default", "meaning"}};
+  std::vector<std::vector<std::string>> rows = {
+      {"setting", "type", "domain", "default", "meaning"}};
   for (const PolicyOption& option : info.options)
     rows.push_back({option.name, type_of(option.domain), option.domain.values, option.default_value,
                     option.help});

@@ -84,19 +84,18 @@ TokenFlops token_flops(const ModelSpec& model, std::int64_t sequence) {
 }
 
 ordered_json shape_json(const ModelSpec& model) {
-  ordered_json shape = {
-      {"architecture", model.architecture == Architecture::gpt ? "gpt" : "llama"},
-      {"layers", model.layers},
-      {"hidden", model.hidden},
-      {"heads", model.heads},
-      {"kv_heads", model.kv_heads},
-      {"head_width", model.width_of_head()},
-      {"ffn", model.ffn},
-      {"vocabulary", model.vocabulary},
-      {"positions", model.positions},
-      {"norm_epsilon", model.norm_epsilon},
-      {"qkv_bias", model.qkv_bias},
-      {"tied", model.tied}};
+  ordered_json shape = {{"architecture", model.architecture == Architecture::gpt ? "gpt" : "llama"},
+                        {"layers", model.layers},
+                        {"hidden", model.hidden},
+                        {"heads", model.heads},
+                        {"kv_heads", model.kv_heads},
+                        {"head_width", model.width_of_head()},
+                        {"ffn", model.ffn},
+                        {"vocabulary", model.vocabulary},
+                        {"positions", model.positions},
+                        {"norm_epsilon", model.norm_epsilon},
+                        {"qkv_bias", model.qkv_bias},
+                        {"tied", model.tied}};
   if (model.architecture == Architecture::llama) {
     shape["rope_theta"] = model.rope_theta;
     shape["qk_norm"] = model.qk_norm;
@@ -122,9 +121,9 @@ std::string units_text(const ModelSpec& model) {
       const std::string shape = tensor.rows == 1
                                     ? fmt::format("{}", tensor.columns)
                                     : fmt::format("{} x {}", tensor.rows, tensor.columns);
-      text += fmt::format("  {:<26} {:>18} {:>18} {:>6}  {}\n", tensor.name, shape,
-                          tensor.elements(), tensor.decay ? "yes" : "no",
-                          tensor.trained ? "yes" : "no");
+      text +=
+          fmt::format("  {:<26} {:>18} {:>18} {:>6}  {}\n", tensor.name, shape, tensor.elements(),
+                      tensor.decay ? "yes" : "no", tensor.trained ? "yes" : "no");
     }
   }
   return text;

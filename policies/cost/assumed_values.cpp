@@ -16,7 +16,8 @@ namespace {
 using Change = std::function<void(Machine&)>;
 
 constexpr std::uint32_t bit(Work work) { return std::uint32_t{1} << static_cast<unsigned>(work); }
-constexpr std::uint32_t on_gpu = bit(Work::compute) | bit(Work::gpu_optimizer) | bit(Work::gpu_norm);
+constexpr std::uint32_t on_gpu =
+    bit(Work::compute) | bit(Work::gpu_optimizer) | bit(Work::gpu_norm);
 constexpr std::uint32_t on_cpu = bit(Work::cpu_optimizer) | bit(Work::cpu_norm);
 constexpr std::uint32_t pageable = bit(Work::pageable_h2d) | bit(Work::pageable_d2h);
 constexpr std::uint32_t copies = bit(Work::h2d) | bit(Work::d2h) | pageable;
@@ -80,24 +81,27 @@ class Assumptions {
   template <class Scale>
   void margin(const char* key, std::string shown, std::uint32_t works, const Scale& scale) {
     if (!says_assumed(key)) return;
-    add(value({key}, std::move(shown)), "20 % lower",
+    add(
+        value({key}, std::move(shown)), "20 % lower",
         [scale](Machine& m) { scale(m, 1 - assumed_margin); }, "20 % higher",
         [scale](Machine& m) { scale(m, 1 + assumed_margin); },
-        "no more is known of an assumed rate: measured ones are within a fifth of what files assume",
+        "no more is known of an assumed rate: measured ones are within a fifth of what files "
+        "assume",
         works);
   }
 
   // A latency: where it is left out, from none to what the shipped machines have; where it is
   // assumed, from none to twice as much.
   template <class At>
-  void latency(const char* key, std::uint32_t works, std::int64_t usual_ns, const char* usual_source,
-               const At& at) {
+  void latency(const char* key, std::uint32_t works, std::int64_t usual_ns,
+               const char* usual_source, const At& at) {
     Machine copy = machine_;
     const std::int64_t ns = at(copy);
     const bool unknown = is_unknown(key, static_cast<double>(ns));
     if (!unknown && !says_assumed(key)) return;
     const std::int64_t most = unknown ? usual_ns : 2 * ns;
-    add(value({key}, unknown ? "none" : time_text(ns)), "none", [at](Machine& m) { at(m) = 0; },
+    add(
+        value({key}, unknown ? "none" : time_text(ns)), "none", [at](Machine& m) { at(m) = 0; },
         time_text(most), [at, most](Machine& m) { at(m) = most; },
         unknown ? usual_source : "none to twice what the file assumes", works);
   }
@@ -111,7 +115,8 @@ class Assumptions {
            [](Machine& m, double by) { m.gpu.memory_bandwidth *= by; });
     if (is_unknown("gpu.memory_bandwidth", gpu.memory_bandwidth)) {
       const double low = gpu.flops / 237;
-      add(value({"gpu.memory_bandwidth"}, "not modelled"), rate_text(low),
+      add(
+          value({"gpu.memory_bandwidth"}, "not modelled"), rate_text(low),
           [low](Machine& m) { m.gpu.memory_bandwidth = low; }, "not modelled", [](Machine&) {},
           "gpu.flops / 237: the card with the least bandwidth for its rate of those that are "
           "described (H100)",
@@ -119,11 +124,13 @@ class Assumptions {
     }
     const std::string* const adam = source("gpu.adam_rate");
     if (adam != nullptr && adam->rfind("derived: gpu.memory_bandwidth", 0) == 0) {
-      add(value({"gpu.adam_rate"},
+      add(
+          value({"gpu.adam_rate"},
                 fmt::format("{:.3g} Gparam/s", gpu.adam_params_per_second / 1e9)),
           "0.8 of it", [](Machine& m) { m.gpu.adam_params_per_second *= 0.8; }, "as derived",
           [](Machine&) {},
-          "kernels that stream reach nine tenths of gpu.memory_bandwidth (shape_times.hpp), and fp32 "
+          "kernels that stream reach nine tenths of gpu.memory_bandwidth (shape_times.hpp), and "
+          "fp32 "
           "gradients make 30 or 32 bytes a parameter of the 28",
           bit(Work::gpu_optimizer) | bit(Work::gpu_norm));
     }
@@ -141,7 +148,8 @@ class Assumptions {
     if (gpu.is_cpu || !machine_.kernels.empty()) return;
     if (is_unknown("gpu.multiprocessors", static_cast<double>(gpu.multiprocessors)) &&
         gpu.by_shape.empty()) {
-      add(value({"gpu.multiprocessors"}, "one rate for products of all shapes"),
+      add(
+          value({"gpu.multiprocessors"}, "one rate for products of all shapes"),
           "waves of tiles on 170", [](Machine& m) { m.gpu.multiprocessors = 170; },
           "one rate for all shapes", [](Machine&) {},
           "the most that a described card has (RTX 5090): the fewer, the less small products lose",
@@ -150,13 +158,15 @@ class Assumptions {
     margin("gpu.attention_flops", format_flops_per_second(gpu.attention_flops), bit(Work::compute),
            [](Machine& m, double by) { m.gpu.attention_flops *= by; });
     if (is_unknown("gpu.attention_flops", gpu.attention_flops)) {
-      add(value({"gpu.attention_flops"}, "as gpu.flops"), "0.57 of gpu.flops",
+      add(
+          value({"gpu.attention_flops"}, "as gpu.flops"), "0.57 of gpu.flops",
           [](Machine& m) { m.gpu.attention_flops = 0.57 * m.gpu.flops; }, "1.5 times gpu.flops",
           [](Machine& m) { m.gpu.attention_flops = 1.5 * m.gpu.flops; },
           "the described cards: H100 and H200 have 0.57, RTX 5090 has 1.50", bit(Work::compute));
     }
     if (is_unknown("gpu.product_gain", gpu.product_gain) && gpu.memory_bandwidth > 0) {
-      add(value({"gpu.product_gain"}, "gpu.flops is of whole layers"),
+      add(
+          value({"gpu.product_gain"}, "gpu.flops is of whole layers"),
           "gpu.flops is of products alone", [](Machine& m) { m.gpu.product_gain = 1; },
           "of whole layers", [](Machine&) {},
           "by definition: norms, GELU and what else memory bounds come beside products, or are in "
@@ -172,7 +182,8 @@ class Assumptions {
     margin("pcie.d2h", rate_text(pcie.d2h), copies | between_gpus,
            [](Machine& m, double by) { m.pcie.d2h *= by; });
     if (is_unknown("pcie.total", pcie.total)) {
-      add(value({"pcie.total"}, "both ways are independent"), "0.7 of both ways together",
+      add(
+          value({"pcie.total"}, "both ways are independent"), "0.7 of both ways together",
           [](Machine& m) { m.pcie.total = 0.7 * (m.pcie.h2d + m.pcie.d2h); }, "independent",
           [](Machine&) {},
           "nvbandwidth: copies to an RTX 4090 go at 11 to 16 GB/s of 25 beside copies from it "
@@ -194,7 +205,8 @@ class Assumptions {
     std::vector<std::string> keys;
     if (to_gpu) keys.emplace_back("pcie.pageable_h2d");
     if (from_gpu) keys.emplace_back("pcie.pageable_d2h");
-    add(value(std::move(keys), "as pinned"), "a tenth of pinned",
+    add(
+        value(std::move(keys), "as pinned"), "a tenth of pinned",
         [to_gpu, from_gpu](Machine& m) {
           if (to_gpu) m.pcie.pageable_h2d = 0.1 * m.pcie.h2d;
           if (from_gpu) m.pcie.pageable_d2h = 0.1 * m.pcie.d2h;
@@ -229,7 +241,8 @@ class Assumptions {
     const bool unknown = is_unknown("host.core_bandwidth", known);
     if (!unknown && !says_assumed("host.core_bandwidth")) return;
     const double least = 10e9, most = 30e9;
-    add(value({"host.core_bandwidth"},
+    add(
+        value({"host.core_bandwidth"},
               unknown ? "threads do not compete for cores" : rate_text(known)),
         rate_text(least), [least](Machine& m) { m.host.core_bandwidth = least; },
         unknown ? "not limited" : rate_text(most),
@@ -248,7 +261,8 @@ class Assumptions {
     if (text == nullptr || text->rfind("derived: min(cores", 0) != 0)
       return margin("host.adam_rate", shown, on_cpu,
                     [](Machine& m, double by) { m.host.adam_params_per_second *= by; });
-    add(value({"host.adam_rate"}, shown), "0.4 of it",
+    add(
+        value({"host.adam_rate"}, shown), "0.4 of it",
         [](Machine& m) { m.host.adam_params_per_second *= 0.4; }, "as derived", [](Machine&) {},
         "0.43 of it in logs of Deep Optimizer States (4.65 Gparam/s where 300 GB/s of DRAM would "
         "do 10.7), 0.57 on two Xeon 8168 (ZeRO-Offload, ATC 2021: 10 billion parameters in 2.6 s); "
@@ -286,18 +300,20 @@ class Assumptions {
     const Machine::Ssd& ssd = machine_.ssd;
     if (says_assumed("ssd.law")) {
       static constexpr std::array<const char*, 4> names = {"simplex", "duplex", "capped", "mixed"};
-      return add(value({"ssd.law"}, names.at(static_cast<std::size_t>(ssd.law))), "simplex",
-                 [](Machine& m) { m.ssd.law = SsdLaw::simplex; }, "duplex",
-                 [](Machine& m) { m.ssd.law = SsdLaw::duplex; },
-                 "by definition: no mix is slower than reads and writes in turns, none faster than "
-                 "both alone",
-                 of_drives);
+      return add(
+          value({"ssd.law"}, names.at(static_cast<std::size_t>(ssd.law))), "simplex",
+          [](Machine& m) { m.ssd.law = SsdLaw::simplex; }, "duplex",
+          [](Machine& m) { m.ssd.law = SsdLaw::duplex; },
+          "by definition: no mix is slower than reads and writes in turns, none faster than "
+          "both alone",
+          of_drives);
     }
     const std::string* const text = source("ssd.total");
     const bool from_table = text != nullptr && origin_of(*text) == Origin::derived;
     if (ssd.law == SsdLaw::capped &&
         (is_unknown("ssd.total", ssd.total) || (ssd.total == 0 && from_table))) {
-      add(value({"ssd.total"}, "the larger of ssd.read and ssd.write"),
+      add(
+          value({"ssd.total"}, "the larger of ssd.read and ssd.write"),
           "half reads, half writes in turns",
           [](Machine& m) {
             m.ssd.total = 2 * m.ssd.read * m.ssd.write / (m.ssd.read + m.ssd.write);
@@ -312,9 +328,9 @@ class Assumptions {
     if (ssd.law == SsdLaw::mixed && no_rows &&
         (says_assumed("ssd.mixed_gain") ||
          (ssd.mixed_gain == 1 && source("ssd.mixed_gain") == nullptr))) {
-      add(value({"ssd.mixed_gain"}, fmt::format("{:g}", ssd.mixed_gain)), "1",
-          [](Machine& m) { m.ssd.mixed_gain = 1; }, "2",
-          [](Machine& m) { m.ssd.mixed_gain = 2; },
+      add(
+          value({"ssd.mixed_gain"}, fmt::format("{:g}", ssd.mixed_gain)), "1",
+          [](Machine& m) { m.ssd.mixed_gain = 1; }, "2", [](Machine& m) { m.ssd.mixed_gain = 2; },
           "by definition: 1 is reads and writes in turns, 2 both alone", of_drives);
     }
   }
@@ -331,9 +347,10 @@ class Assumptions {
             "3.4 us: NCCL, src/graph/tuning.cc, a step of a ring over NVLink, Simple protocol",
             [](Machine& m) -> std::int64_t& { return m.cluster.nvlink_latency_ns; });
     if (cluster.nodes > 1) {
-      latency("cluster.nic_latency", between_gpus, 14'000,
-              "14 us: NCCL, src/graph/tuning.cc, a step of a ring over the network, Simple protocol",
-              [](Machine& m) -> std::int64_t& { return m.cluster.nic_latency_ns; });
+      latency(
+          "cluster.nic_latency", between_gpus, 14'000,
+          "14 us: NCCL, src/graph/tuning.cc, a step of a ring over the network, Simple protocol",
+          [](Machine& m) -> std::int64_t& { return m.cluster.nic_latency_ns; });
     }
   }
 
@@ -347,8 +364,8 @@ class Assumptions {
     told("host.memory", static_cast<double>(machine_.host.memory));
     told("host.reserved", static_cast<double>(machine_.host.reserved));
     if (says_assumed("host.reserved_share"))
-      values_.push_back(value({"host.reserved_share"},
-                              fmt::format("{:g}", machine_.host.reserved_share)));
+      values_.push_back(
+          value({"host.reserved_share"}, fmt::format("{:g}", machine_.host.reserved_share)));
     if (machine_.ssd.count == 0) return;
     told("ssd.capacity", static_cast<double>(machine_.ssd.capacity));
     told("ssd.tbw", static_cast<double>(machine_.ssd.tbw));

@@ -38,9 +38,9 @@ struct AssumedValue {
   std::string name() const;
 };
 
-// In the order of the keys in docs/machine-files.md. Only values that matter on such a machine: none
-// of drives where there are none, of collectives where there is one GPU, of kernels' shapes where
-// kernels were measured.
+// In the order of the keys in docs/machine-files.md. Only values that matter on such a machine:
+// none of drives where there are none, of collectives where there is one GPU, of kernels' shapes
+// where kernels were measured.
 std::vector<AssumedValue> assumed_values(const Machine& machine);
 
 }  // namespace spillway

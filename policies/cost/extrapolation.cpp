@@ -61,8 +61,7 @@ void Extrapolation::tell_kernels(std::vector<std::string>& texts) const {
   std::string names;
   for (int kind = 0; kind < task_kind_count; ++kind) {
     if ((kinds_ >> static_cast<unsigned>(kind) & std::uint64_t{1}) == 0) continue;
-    names +=
-        fmt::format("{}{}", names.empty() ? "" : ", ", to_string(static_cast<TaskKind>(kind)));
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", to_string(static_cast<TaskKind>(kind)));
   }
   const Workload& workload = problem_.workload;
   texts.push_back(fmt::format(
@@ -78,8 +77,7 @@ void Extrapolation::tell_shapes(std::vector<std::string>& texts) const {
   if (gpu.by_shape.empty() || gpu.is_cpu || !asked) return;
   std::map<std::int64_t, std::pair<std::int64_t, std::int64_t>> tokens_by_hidden;  // least, most
   for (const Machine::Gpu::ShapeRate& row : gpu.by_shape) {
-    const auto [entry, is_new] =
-        tokens_by_hidden.try_emplace(row.hidden, row.tokens, row.tokens);
+    const auto [entry, is_new] = tokens_by_hidden.try_emplace(row.hidden, row.tokens, row.tokens);
     auto& [least, most] = entry->second;
     least = std::min(least, row.tokens);
     most = std::max(most, row.tokens);
@@ -122,9 +120,10 @@ void Extrapolation::tell_collectives(std::vector<std::string>& texts) const {
     const std::string asked = bytes.least == bytes.most
                                   ? bytes_text(bytes.most)
                                   : bytes_text(bytes.least) + " to " + bytes_text(bytes.most);
-    texts.push_back(fmt::format("{} of {} over {} x {} GPUs: cluster.collectives has rows for {} to {}",
-                                to_string(collective.kind), asked, collective.across,
-                                collective.inside, bytes_text(least), bytes_text(most)));
+    texts.push_back(
+        fmt::format("{} of {} over {} x {} GPUs: cluster.collectives has rows for {} to {}",
+                    to_string(collective.kind), asked, collective.across, collective.inside,
+                    bytes_text(least), bytes_text(most)));
   }
 }
 

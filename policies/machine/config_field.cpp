@@ -164,8 +164,8 @@ Field flops_field(std::string key, double& value) {
 }
 
 Field params_per_second_field(std::string key, double& value) {
-  return rate_field(std::move(key), value, "\"1.2Gparam/s\"", "param/s",
-                    parse_params_per_second, [](double rate) { return fmt::format("{:.4g} Gparam/s", rate / 1e9); });
+  return rate_field(std::move(key), value, "\"1.2Gparam/s\"", "param/s", parse_params_per_second,
+                    [](double rate) { return fmt::format("{:.4g} Gparam/s", rate / 1e9); });
 }
 
 Field nanoseconds_field(std::string key, std::int64_t& value) {

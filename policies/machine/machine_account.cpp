@@ -101,8 +101,8 @@ MachineValue value_of(const Field& field, const std::map<std::string, std::strin
   if (left_out == left_out_texts().end() || !is_usual(field)) return value;
   value.origin = Origin::assumed;
   value.source = "left out: " + left_out->second;
-  const bool is_number = field.form == Field::Form::number ||
-                         value.value.find_first_of("0123456789") == 0;
+  const bool is_number =
+      field.form == Field::Form::number || value.value.find_first_of("0123456789") == 0;
   const bool is_nothing = value.value.empty() || (is_number && starts_with(value.value, "0"));
   if (is_nothing) value.shown = "-";
   return value;
@@ -153,10 +153,9 @@ class Tables {
         add("ssd.by_count", by_count.size(), {"drives", "read", "write", "total"});
     if (scaling_.given()) {
       table.origin = Origin::derived;
-      table.source = fmt::format(
-          "n drives: 1 / (1 / (n x ssd.drive_read){}){}; writes likewise",
-          scaling_.path > 0 ? " + 1 / ssd.path" : "",
-          scaling_.ceiling > 0 ? ", at most ssd.ceiling" : "");
+      table.source = fmt::format("n drives: 1 / (1 / (n x ssd.drive_read){}){}; writes likewise",
+                                 scaling_.path > 0 ? " + 1 / ssd.path" : "",
+                                 scaling_.ceiling > 0 ? ", at most ssd.ceiling" : "");
     }
     for (const auto& [count, row] : by_count) {
       if (scaling_.given() && !is_worth_showing(count)) continue;
@@ -193,16 +192,16 @@ class Tables {
       table.rows.push_back({fmt::format("{:g}", share), fmt::format("{:.4g}", gain), "any"});
     for (const auto& [depth, gains] : by_depth) {
       for (const auto& [share, gain] : gains)
-        table.rows.push_back({fmt::format("{:g}", share), fmt::format("{:.4g}", gain),
-                              fmt::format("{:g}", depth)});
+        table.rows.push_back(
+            {fmt::format("{:g}", share), fmt::format("{:.4g}", gain), fmt::format("{:g}", depth)});
     }
   }
 
   void collectives() {
     const auto& rows = machine_.cluster.collectives;
     if (rows.empty()) return;
-    MachineTable& table = add("cluster.collectives", rows.size(),
-                              {"kind", "gpus", "nodes", "bytes", "bandwidth"});
+    MachineTable& table =
+        add("cluster.collectives", rows.size(), {"kind", "gpus", "nodes", "bytes", "bandwidth"});
     for (const Machine::Cluster::Collective& row : rows)
       table.rows.push_back({row.kind, fmt::format("{}", row.gpus), fmt::format("{}", row.nodes),
                             format_bytes(static_cast<double>(row.bytes)),
@@ -223,8 +222,7 @@ class Tables {
     }
     MachineTable& table = add(key, all.size(), {"kind", "shapes", "samples"});
     for (const auto& [name, kind] : kinds)
-      table.rows.push_back(
-          {name, fmt::format("{}", kind.shapes), fmt::format("{}", kind.samples)});
+      table.rows.push_back({name, fmt::format("{}", kind.shapes), fmt::format("{}", kind.samples)});
   }
 
   void trials() {

@@ -28,8 +28,7 @@ json value_with(const json& assumed, const std::string& key) {
 
 TEST_CASE("simulate names the assumed values that move the step, and counts the others") {
   const TemporaryFolder folder;
-  const std::string file =
-      folder.write("m.toml", spillway::small_machine + spillway::small_drives);
+  const std::string file = folder.write("m.toml", spillway::small_machine + spillway::small_drives);
   const Outcome outcome = run(simulation(file));
   INFO(outcome.err << outcome.out);
   REQUIRE(outcome.exit_code == 0);
@@ -43,10 +42,10 @@ TEST_CASE("simulate names the assumed values that move the step, and counts the 
                              Catch::Contains("ssd.law") && !Catch::Contains("less than 1 %"));
 }
 
-TEST_CASE("simulate --json lists what is assumed; with --sensitivity how far it moves the step") {
+TEST_CASE(
+    "simulate --json lists what is assumed, and with --sensitivity how far it moves the step") {
   const TemporaryFolder folder;
-  const std::string file =
-      folder.write("m.toml", spillway::small_machine + spillway::small_drives);
+  const std::string file = folder.write("m.toml", spillway::small_machine + spillway::small_drives);
   const json quick = run(simulation(file) + Words{"--json"}).json();
   const json law = value_with(quick["assumed"], "ssd.law");
   CHECK(law["value"] == "capped");
@@ -78,10 +77,10 @@ TEST_CASE("Where a plan does not fit, what is assumed is listed all the same") {
 
 TEST_CASE("Drives and queue depths beyond the file's tables are told by simulate and compare") {
   const TemporaryFolder folder;
-  const std::string file = folder.write(
-      "m.toml", spillway::small_machine + spillway::small_table +
-                    "by_queue_depth = [ { depth = 4, read = 0.5, write = 0.6 }, "
-                    "{ depth = 64, read = 1, write = 1 } ]\n");
+  const std::string file =
+      folder.write("m.toml", spillway::small_machine + spillway::small_table +
+                                 "by_queue_depth = [ { depth = 4, read = 0.5, write = 0.6 }, "
+                                 "{ depth = 64, read = 1, write = 1 } ]\n");
   const Words deep = {"--set", "ssd.count=24"};
   const std::string told = "24 drives: ssd.by_count has rows for 1 to 12";
   CHECK(run(simulation(file) + Words{"--json"}).json()["extrapolates"].empty());
@@ -89,10 +88,8 @@ TEST_CASE("Drives and queue depths beyond the file's tables are told by simulate
   INFO(text.err);
   CHECK_THAT(text.out, Catch::Contains("extrapolated: " + told));
   CHECK(run(simulation(file) + deep + Words{"--json"}).json()["extrapolates"] == json{told});
-  const json shallow =
-      run(simulation(file) + Words{"--json", "--set", "ssd.queue_depth=2"}).json();
-  CHECK(shallow["extrapolates"] ==
-        json{"queue depth 2: ssd.by_queue_depth has rows for 4 to 64"});
+  const json shallow = run(simulation(file) + Words{"--json", "--set", "ssd.queue_depth=2"}).json();
+  CHECK(shallow["extrapolates"] == json{"queue depth 2: ssd.by_queue_depth has rows for 4 to 64"});
   const json rows = run(Words{"compare", "--machine", file, "--json", "--policy", "zero-infinity",
                               "--policy", "resident"} +
                         tiny_problem() + deep)

@@ -21,7 +21,8 @@ json by_key(const json& list, const std::string& key, const std::string& name) {
 }  // namespace
 
 TEST_CASE("machines NAME: every value with its origin, and what --set changes") {
-  const Outcome outcome = run({"machines", "rtx4090-12ssd", "--set", "ssd.count=6", "pcie.h2d=20GB/s"});
+  const Outcome outcome =
+      run({"machines", "rtx4090-12ssd", "--set", "ssd.count=6", "pcie.h2d=20GB/s"});
   INFO(outcome.err);
   REQUIRE(outcome.exit_code == 0);
   CHECK_THAT(outcome.out, Catch::StartsWith("rtx4090-12ssd\n"));
@@ -56,8 +57,7 @@ TEST_CASE("machines NAME: every value with its origin, and what --set changes") 
 
 TEST_CASE("machines FILE and machines PARTS are shown, too") {
   const TemporaryFolder folder;
-  const std::string file =
-      folder.write("m.toml", spillway::small_machine + spillway::small_drives);
+  const std::string file = folder.write("m.toml", spillway::small_machine + spillway::small_drives);
   const Outcome outcome = run({"machines", file});
   REQUIRE(outcome.exit_code == 0);
   CHECK_THAT(outcome.out, Catch::Contains("no source is given") &&
@@ -75,8 +75,9 @@ TEST_CASE("policies NAME: settings with type, domain, default and meaning") {
   for (const std::string& line : lines_of(outcome.out)) {
     if (line.rfind("alpha ", 0) != 0) continue;
     has_alpha = true;
-    CHECK_THAT(line, Catch::Contains("number") && Catch::Contains("a number from 0 to 1, or auto") &&
-                         Catch::Contains("0.25") && Catch::Contains("delayed into the next forward"));
+    CHECK_THAT(line,
+               Catch::Contains("number") && Catch::Contains("a number from 0 to 1, or auto") &&
+                   Catch::Contains("0.25") && Catch::Contains("delayed into the next forward"));
   }
   CHECK(has_alpha);
   const json policy = run({"policies", "zero-infinity", "--json"}).json();
@@ -121,11 +122,10 @@ TEST_CASE("models NAME: shape, parameters by unit, FLOPs of a token, tensors") {
 
   const Outcome text = run({"models", "llama-3-8b", "--sequence", "2048"});
   REQUIRE(text.exit_code == 0);
-  CHECK_THAT(text.out, Catch::Contains("layers 0 to 31") && Catch::Contains("32 x 218.1") &&
-                           Catch::Contains("self_attn.q_proj.weight") &&
-                           Catch::Contains("4096 x 4096") &&
-                           Catch::Contains("in sequences of 2048 tokens") &&
-                           Catch::Contains("8.03 billion"));
+  CHECK_THAT(text.out,
+             Catch::Contains("layers 0 to 31") && Catch::Contains("32 x 218.1") &&
+                 Catch::Contains("self_attn.q_proj.weight") && Catch::Contains("4096 x 4096") &&
+                 Catch::Contains("in sequences of 2048 tokens") && Catch::Contains("8.03 billion"));
   const json deeper = run({"models", "gpt-13b", "--set", "model.layers=48", "--json"}).json();
   CHECK(deeper["shape"]["layers"] == 48);
   // Of adapters the matrices are not trained.

@@ -152,8 +152,7 @@ TEST_CASE("Beyond the drives that a machine file knows, tables say extrapolated"
   CHECK_THAT(run(estimate).out, Catch::Contains("extrapolated"));
   const nlohmann::json json = run(estimate + Words{"--json"}).json();
   CHECK(json["extrapolated"] == true);
-  CHECK(json["extrapolates"] ==
-        nlohmann::json{"24 drives: ssd.by_count has rows for 1 to 12"});
+  CHECK(json["extrapolates"] == nlohmann::json{"24 drives: ssd.by_count has rows for 1 to 12"});
   // Bandwidths that somebody knows are not guessed.
   CHECK_THAT(run(estimate + Words{"ssd.read=80GB/s", "ssd.write=60GB/s"}).out,
              !Catch::Contains("extrapolated"));

@@ -25,10 +25,9 @@ AssumptionEffects effects_on(const Machine& machine, const std::string& policy) 
 }
 
 const AssumedEffect& effect_of(const AssumptionEffects& effects, const std::string& key) {
-  const auto found = std::find_if(
-      effects.effects.begin(), effects.effects.end(), [&](const AssumedEffect& one) {
-        return std::find(one.value.keys.begin(), one.value.keys.end(), key) !=
-               one.value.keys.end();
+  const auto found =
+      std::find_if(effects.effects.begin(), effects.effects.end(), [&](const AssumedEffect& one) {
+        return std::find(one.value.keys.begin(), one.value.keys.end(), key) != one.value.keys.end();
       });
   REQUIRE(found != effects.effects.end());
   return *found;
@@ -38,8 +37,7 @@ TEST_CASE("a file without law, pageable and Adam rates: each end is the step sim
   const Machine machine = parse_machine(small_machine + small_drives, "m.toml");
   const Evaluation evaluation = evaluate(problem_on(machine), "zero-infinity");
   REQUIRE(evaluation.result);
-  const AssumptionEffects effects =
-      effects_of_assumptions(evaluation.schedule, *evaluation.result);
+  const AssumptionEffects effects = effects_of_assumptions(evaluation.schedule, *evaluation.result);
   const auto seconds = [&](const char* setting) {
     return simulate(evaluation.schedule,
                     parse_machine(small_machine + small_drives, "m.toml", {setting}))
@@ -48,14 +46,14 @@ TEST_CASE("a file without law, pageable and Adam rates: each end is the step sim
   const AssumedEffect& law = effect_of(effects, "ssd.law");
   CHECK(law.low_step_seconds == seconds("ssd.law=simplex"));
   CHECK(law.high_step_seconds == seconds("ssd.law=duplex"));
-  CHECK(*law.low_step_seconds > effects.step_seconds);   // reads and writes in turns
+  CHECK(*law.low_step_seconds > effects.step_seconds);  // reads and writes in turns
   CHECK(*law.high_step_seconds <= effects.step_seconds);
   // 2 Gparam/s by the rule.
   CHECK(effect_of(effects, "host.adam_rate").low_step_seconds ==
         seconds("host.adam_rate=0.8Gparam/s"));
 }
 
-TEST_CASE("what moves the step most comes first; together they move it further than any") {
+TEST_CASE("what moves the step most comes first, and together they move it further than any") {
   const AssumptionEffects effects =
       effects_on(parse_machine(small_machine + small_drives, "m.toml"), "zero-infinity");
   REQUIRE(effects.effects.size() > 5);
@@ -77,9 +75,9 @@ TEST_CASE("what no task does moves nothing: drives, copies and the CPU's Adam of
   Machine machine = parse_machine(small_machine + small_drives, "m.toml", {"gpu.memory=40GB"});
   const Evaluation evaluation = evaluate(problem_on(machine), "resident");
   REQUIRE(evaluation.result);
-  const AssumptionEffects effects = effects_of_assumptions(
-      evaluation.schedule, *evaluation.result,
-      [&](const std::string& what) { simulated.push_back(what); });
+  const AssumptionEffects effects =
+      effects_of_assumptions(evaluation.schedule, *evaluation.result,
+                             [&](const std::string& what) { simulated.push_back(what); });
   for (const char* key : {"ssd.law", "ssd.read_latency", "pcie.pageable_h2d", "host.adam_rate"}) {
     INFO(key);
     const AssumedEffect& one = effect_of(effects, key);
@@ -104,8 +102,7 @@ TEST_CASE("a machine that assumes nothing: nothing moves the step") {
   for (const char* key : {"host.sync", "ssd.law"}) problem.machine.sources[key] = "as throttled";
   const Evaluation evaluation = evaluate(problem, "zero-infinity");
   REQUIRE(evaluation.result);
-  const AssumptionEffects effects =
-      effects_of_assumptions(evaluation.schedule, *evaluation.result);
+  const AssumptionEffects effects = effects_of_assumptions(evaluation.schedule, *evaluation.result);
   CHECK(effects.named() == 0);
   CHECK(effects.fastest_seconds == effects.step_seconds);
   CHECK(effects.slowest_seconds == effects.step_seconds);

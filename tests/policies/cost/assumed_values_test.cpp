@@ -106,8 +106,8 @@ TEST_CASE("With the law given, what the law needs beside it may be assumed") {
   const Machine capped = small(small_drives + "law = \"capped\"\n");  // 3 read, 2 written
   CHECK(at(capped, "ssd.total", true).ssd.total == Approx(2 * 3e9 * 2e9 / 5e9));
   CHECK(at(capped, "ssd.total", false).ssd.total == Approx(5e9));
-  CHECK_FALSE(is_assumed(small(small_drives + "law = \"capped\"\ntotal = \"3GB/s\"\n"),
-                         "ssd.total"));
+  CHECK_FALSE(
+      is_assumed(small(small_drives + "law = \"capped\"\ntotal = \"3GB/s\"\n"), "ssd.total"));
   const Machine mixed = small(small_drives + "law = \"mixed\"\n");
   CHECK(at(mixed, "ssd.mixed_gain", true).ssd.mixed_gain == 1);
   CHECK(at(mixed, "ssd.mixed_gain", false).ssd.mixed_gain == 2);

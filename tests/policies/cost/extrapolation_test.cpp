@@ -1,5 +1,5 @@
-// What of a prediction lies beyond the tables of a machine file, said; what lies between their rows,
-// not.
+// What of a prediction lies beyond the tables of a machine file, said; what lies between their
+// rows, not.
 #include "policies/cost/extrapolation.hpp"
 
 #include <catch2/catch.hpp>
@@ -100,8 +100,8 @@ TEST_CASE("Products outside of the table of shapes are told by tokens and by col
   Problem problem = small_problem(round_machine());  // 128 columns
   auto& rows = problem.machine.gpu.by_shape;
   const std::int64_t tokens = sequences_of_kernel(problem) * problem.workload.sequence;
-  rows = {{tokens / 2, 64, 0.5}, {tokens * 2, 64, 0.9}, {tokens / 2, 256, 0.6},
-          {tokens * 2, 256, 0.9}};
+  rows = {
+      {tokens / 2, 64, 0.5}, {tokens * 2, 64, 0.9}, {tokens / 2, 256, 0.6}, {tokens * 2, 256, 0.9}};
   CHECK(texts_of(problem, {TaskKind::forward}).empty());
   CHECK(texts_of(problem, {TaskKind::read}).empty());
   rows[3].tokens = tokens - 1;
@@ -123,7 +123,7 @@ TEST_CASE("Collectives of more or fewer bytes than were measured are told by kin
                                          {"all_gather", 8, 2, 100'000'000, 90e9},
                                          {"all_reduce", 8, 2, 100'000'000, 90e9}};
   const std::vector<RankGroup> groups = {{Mesh{8, 2}}, {Mesh{4, 1}}};
-  const auto told = [&](TaskKind kind, std::uint16_t group,
+  const auto told = [&](TaskKind kind, std::uint8_t group,
                         const std::vector<std::uint64_t>& sizes) {
     Extrapolation extrapolation(problem);
     for (const std::uint64_t bytes : sizes) {
