@@ -9,6 +9,7 @@
 #include "cli/commands.hpp"
 #include "cli/options/problem_options.hpp"
 #include "cli/options/run_options.hpp"
+#include "cli/text/assumptions_text.hpp"
 #include "cli/text/explanation_text.hpp"
 #include "cli/text/output.hpp"
 #include "cli/text/plan_text.hpp"
@@ -55,9 +56,16 @@ std::string least_left_text(const Candidate& candidate) {
   return fmt::format("{:.0f} % {}", 100 * margin.share.value_or(0), to_string(margin.tier));
 }
 
-bool drives_matter(const SimulationResult& result) {
-  const auto bytes = [&](Lane lane) { return result.lanes[static_cast<std::size_t>(lane)].bytes; };
-  return bytes(Lane::ssd_read) + bytes(Lane::ssd_write) > 0;
+// What rows marked as extrapolated rest on, each once.
+std::vector<std::string> extrapolations_of(const std::vector<Candidate>& all) {
+  std::vector<std::string> texts;
+  for (const Candidate& one : all) {
+    if (!one.evaluation.result) continue;
+    for (const std::string& text : one.evaluation.result->extrapolates) {
+      if (std::find(texts.begin(), texts.end(), text) == texts.end()) texts.push_back(text);
+    }
+  }
+  return texts;
 }
 
 // What stands behind the row that `--policy auto` takes, and one that spares the drives.
@@ -118,14 +126,12 @@ void print_table(const Candidates& candidates) {
         100 * r.efficiency, peak(Tier::gpu), peak(Tier::host), ssd, least_left_text(all[i]),
         format_bytes(wear.bytes_per_step()),
         extra(format_bytes(wear.run_bytes().value_or(0)).c_str(), life_text(wear).c_str()),
-        longest_stall_text(explain(schedule, r)),
-        drives_matter(r) && problem.machine.ssd.extrapolated() ? "  extrapolated" : "",
+        longest_stall_text(explain(schedule, r)), r.extrapolates.empty() ? "" : "  extrapolated",
         mark(candidates, i));
   }
   for (const Refusal& refusal : candidates.refused)
     fmt::print("{:<{}} cannot run this: {}\n", refusal.policy, width, refusal.reason);
-  const std::string note = extrapolation_text(problem.machine);
-  if (!note.empty()) fmt::print("{}\n", note);
+  fmt::print("{}", extrapolation_text(extrapolations_of(all)));
 }
 
 nlohmann::ordered_json to_json(const Candidates& candidates) {

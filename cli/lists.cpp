@@ -1,15 +1,20 @@
-// spillway policies | models | machines | frameworks: what is built in.
+// spillway policies | models | machines | frameworks: what is built in; with a name, one of them in
+// full.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/errors.hpp"
+#include "base/suggest.hpp"
 #include "base/units.hpp"
 #include "cli/commands.hpp"
+#include "cli/text/description_text.hpp"
 #include "cli/text/output.hpp"
 #include "policies/common/policy.hpp"
 #include "policies/framework/framework.hpp"
 #include "policies/machine/machine.hpp"
+#include "policies/machine/machine_account.hpp"
 #include "policies/machine/machine_parts.hpp"
 #include "policies/model/model.hpp"
 
@@ -137,19 +142,119 @@ void list_frameworks(bool json) {
   if (json) fmt::print("{}\n", to_text(ordered_json{{"frameworks", all}}));
 }
 
+// What one of these commands is asked.
+struct Question {
+  std::string name;  // of the one that is shown in full; empty: all are listed
+  std::vector<std::string> overrides;
+  std::int64_t sequence = 0;  // 0: the model's positions, at most 1024
+  bool json = false;
+};
+
+void show(const Question& question, const std::string& text, const ordered_json& json) {
+  fmt::print("{}", question.json ? to_text(json) + "\n" : text);
+}
+
+void show_policy(const Question& question) {
+  std::vector<std::string> names;
+  for (const PolicyInfo& info : builtin_policies()) {
+    if (info.name == question.name) return show(question, policy_text(info), policy_json(info));
+    names.push_back(info.name);
+  }
+  const bool with_settings = question.name.find(':') != std::string::npos;
+  throw InputError(fmt::format("unknown policy '{}'", question.name),
+                   with_settings ? "give its name alone, without settings"
+                                 : unknown_name_hint(question.name, names));
+}
+
+void show_machine(const Question& question) {
+  const MachineAccount account = account_of_machine(question.name, question.overrides);
+  show(question, machine_text(account), machine_json(account));
+}
+
+// As for other commands, keys of a model are "model.KEY".
+std::vector<std::string> model_overrides(const std::vector<std::string>& overrides) {
+  constexpr std::string_view prefix = "model.";
+  std::vector<std::string> keys;
+  for (const std::string& one : overrides) {
+    if (one.rfind(prefix, 0) != 0)
+      throw InputError(
+          Setting{"set", one} + ": no key of a model",
+          "keys of a model begin with model., for example " + Setting{"set", "model.layers=48"});
+    keys.push_back(one.substr(prefix.size()));
+  }
+  return keys;
+}
+
+void show_model(const Question& question) {
+  const ModelSpec model = load_model(question.name, model_overrides(question.overrides));
+  if (question.sequence < 0 || question.sequence > model.positions)
+    throw InputError(
+        Setting{"sequence", std::to_string(question.sequence)} +
+            fmt::format(": {} has positions for 1 to {} tokens", model.name, model.positions),
+        "leave it out for the usual length");
+  const std::int64_t usual = std::min<std::int64_t>(model.positions, 1024);
+  const std::int64_t sequence = question.sequence > 0 ? question.sequence : usual;
+  show(question, model_text(model, sequence), model_json(model, sequence));
+}
+
+// Overrides are as many as follow --set, and the name may follow them: it is what sets nothing.
+void take_name_from_overrides(Question& question) {
+  const auto name =
+      std::find_if(question.overrides.begin(), question.overrides.end(),
+                   [](const std::string& text) { return text.find('=') == std::string::npos; });
+  if (!question.name.empty() || name == question.overrides.end()) return;
+  question.name = *name;
+  question.overrides.erase(name);
+}
+
+// A command that lists all, or with a name shows one. Returns it, and what it fills in.
+std::pair<CLI::App*, std::shared_ptr<Question>> add_list(CLI::App& app, const char* name,
+                                                         const char* help, const char* name_help,
+                                                         void (*list)(bool),
+                                                         void (*show_one)(const Question&)) {
+  CLI::App* command = app.add_subcommand(name, help);
+  auto question = std::make_shared<Question>();
+  command->add_flag("--json", question->json, "print one JSON object (docs/metrics.md)");
+  if (show_one != nullptr) command->add_option("name", question->name, name_help);
+  command->callback([question, list, show_one] {
+    take_name_from_overrides(*question);
+    if (!question->name.empty()) return show_one(*question);
+    if (!question->overrides.empty() || question->sequence != 0)
+      throw InputError(Setting{question->overrides.empty() ? "sequence" : "set"} +
+                           " needs the name of one, which is then shown",
+                       "without a name all are listed");
+    list(question->json);
+  });
+  return {command, question};
+}
+
 }  // namespace
 
 void add_lists(CLI::App& app, int&) {
-  const auto add = [&](const char* name, const char* help, void (*list)(bool)) {
-    CLI::App* command = app.add_subcommand(name, help);
-    auto json = std::make_shared<bool>(false);
-    command->add_flag("--json", *json, "print one JSON object");
-    command->callback([json, list] { list(*json); });
+  const auto can_set = [](const auto& added, const char* example) {
+    const auto& [command, question] = added;
+    command->add_option("--set", question->overrides,
+                        fmt::format("override keys of the one that is shown, e.g. {}", example));
   };
-  add("policies", "list the built-in policies and their options", list_policies);
-  add("models", "list the built-in models", list_models);
-  add("machines", "list the built-in machines, and the parts to make others of", list_machines);
-  add("frameworks", "list the programs whose habits can be laid over a schedule", list_frameworks);
+  add_list(app, "policies", "list the built-in policies, or show one with all of its settings",
+           "show this one: settings with type, domain, default and meaning", list_policies,
+           show_policy);
+  const auto models =
+      add_list(app, "models", "list the built-in models, or show one in full",
+               "show this one, or a TOML file's: shape, parameters by unit, FLOPs, tensors",
+               list_models, show_model);
+  can_set(models, "--set model.layers=48");
+  models.first->add_option("--sequence", models.second->sequence,
+                           "tokens of a sequence, of which FLOPs depend");
+  can_set(
+      add_list(app, "machines",
+               "list the built-in machines and the parts to make others of, or show one in full",
+               "show this one, a TOML file's or one by parts: every value, and whether it is "
+               "given, derived or assumed",
+               list_machines, show_machine),
+      "--set ssd.count=6");
+  add_list(app, "frameworks", "list the programs whose habits can be laid over a schedule", "",
+           list_frameworks, nullptr);
 }
 
 }  // namespace spillway::cli

@@ -13,12 +13,16 @@
 #include "cli/options/problem_options.hpp"
 #include "cli/options/run_options.hpp"
 #include "cli/options/setting_options.hpp"
+#include "cli/text/assumptions_text.hpp"
 #include "cli/text/explanation_text.hpp"
 #include "cli/text/output.hpp"
 #include "cli/text/plan_text.hpp"
+#include "cli/text/progress.hpp"
 #include "experiments/plan/all_ranks.hpp"
 #include "experiments/plots/gantt.hpp"
 #include "experiments/plots/gnuplot.hpp"
+#include "experiments/questions/assumptions.hpp"
+#include "experiments/questions/questions_json.hpp"
 #include "policies/common/run_record.hpp"
 #include "sim/to_trace.hpp"
 #include "traces/perfetto.hpp"
@@ -33,6 +37,7 @@ struct Options {
   int steps = default_steps;
   std::string trace, dot, gantt;
   bool json = false, explain = false, all_ranks = false;
+  std::optional<bool> sensitivity;
 };
 
 std::string extension_of(const std::string& path) {
@@ -115,12 +120,25 @@ void print_result(const Candidate& candidate, const SimulationResult& result,
   fmt::print("{}", critical_path_text(explanation));
   fmt::print("{}", stalls_text(explanation));
   fmt::print("memory: {}\n{}", to_text(margin_of(candidate)), memory_text(candidate));
-  if (result.extrapolated) {
-    fmt::print(
-        "note: some kernels were not measured at this shape; their times are extrapolated\n"
-        "      (`spillway calibrate --model ... --micro-batches ... --sequence ...` measures "
-        "them)\n");
-  }
+}
+
+// Simulating a longer schedule some twenty times over takes more than a few seconds.
+constexpr std::size_t most_tasks_unasked = 500'000;
+
+// Whether to simulate the step at the ends of what is assumed: as asked; else where people read the
+// answer, and it is soon there.
+bool looks_at_effects(const Options& options, const Schedule& schedule) {
+  return options.sensitivity.value_or(!options.json &&
+                                      schedule.tasks().size() <= most_tasks_unasked);
+}
+
+std::optional<AssumptionEffects> effects_if_asked(const Options& options,
+                                                  const Evaluation& evaluation) {
+  if (options.explain || !evaluation.result || !looks_at_effects(options, evaluation.schedule))
+    return {};
+  Activity activity("simulating what is assumed");
+  return effects_of_assumptions(evaluation.schedule, *evaluation.result,
+                                [&](const std::string& what) { activity.say(what); });
 }
 
 void write_dot_file(const Schedule& schedule, const std::string& path) {
@@ -139,6 +157,7 @@ void run_simulate(const Options& options, int& exit_code) {
       candidates.chosen ? candidates.all[*candidates.chosen] : nearest(candidates, run.durability);
   const Evaluation& evaluation = candidate.evaluation;
   const Schedule& schedule = evaluation.schedule;
+  const Machine& machine = schedule.problem().machine;
   const SimulationResult* result = evaluation.result ? &*evaluation.result : nullptr;
   if (!options.dot.empty()) write_dot_file(schedule, options.dot);
   if (!options.trace.empty() && result) {
@@ -156,6 +175,8 @@ void run_simulate(const Options& options, int& exit_code) {
     std::optional<Explanation> explanation;
     if (result) explanation = explain(schedule, *result);
     nlohmann::ordered_json json = to_json(candidate, explanation ? &*explanation : nullptr);
+    const std::optional<AssumptionEffects> effects = effects_if_asked(options, evaluation);
+    json["assumed"] = effects ? to_json(*effects) : to_json(assumed_values(machine));
     if (all) json["all_ranks"] = to_json(*all);
     fmt::print("{}\n", to_text(json));
   } else if (options.explain) {
@@ -164,6 +185,8 @@ void run_simulate(const Options& options, int& exit_code) {
     fmt::print("{}", text.str());
   } else if (result) {
     print_result(candidate, *result, explain(schedule, *result), all);
+    const std::optional<AssumptionEffects> effects = effects_if_asked(options, evaluation);
+    fmt::print("{}", effects ? effects_text(*effects) : assumed_text(assumed_values(machine)));
   }
   if (!result) {
     exit_code = exit_does_not_fit;
@@ -193,6 +216,13 @@ void add_simulate(CLI::App& app, int& exit_code) {
   command->add_flag("--all-ranks", options->all_ranks,
                     "simulate every GPU of the machine, and say whether one stands for all");
   command->add_flag("--explain", options->explain, "print the schedule for reading");
+  command->add_flag_callback(
+      "--sensitivity", [options] { options->sensitivity = true; },
+      "simulate the step with each assumed value of the machine at both ends of its range: done "
+      "without being asked unless with --json, or where it takes long");
+  command->add_flag_callback(
+      "--no-sensitivity", [options] { options->sensitivity = false; },
+      "name what is assumed, and leave out how far it moves the step");
   command->add_flag("--json", options->json, "print one JSON object (docs/metrics.md)");
   command->callback([options, &exit_code] { run_simulate(*options, exit_code); });
 }

@@ -10,6 +10,7 @@
 #include "base/units.hpp"
 #include "cli/commands.hpp"
 #include "cli/options/problem_options.hpp"
+#include "cli/text/assumptions_text.hpp"
 #include "cli/text/output.hpp"
 #include "cli/text/progress.hpp"
 #include "experiments/validate/validate.hpp"
@@ -62,7 +63,8 @@ ordered_json to_json(const Validation& v) {
                        {"measured_step_seconds", c.measured.median_seconds},
                        {"error", c.error},
                        {"measured_steps", c.measured.seconds.size()},
-                       {"extrapolated", v.predicted.extrapolated},
+                       {"extrapolated", !v.predicted.extrapolates.empty()},
+                       {"extrapolates", v.predicted.extrapolates},
                        {"kinds", kinds},
                        {"lanes", lanes},
                        {"critical_path", critical},
@@ -138,10 +140,7 @@ void print_report(const Validation& v, const std::string& path) {
   } else {
     fmt::print("no task differs by more than 25 %\n");
   }
-  if (v.predicted.extrapolated) {
-    fmt::print(
-        "note: some kernels were not measured at this shape; their times are extrapolated\n");
-  }
+  fmt::print("{}", extrapolation_text(v.predicted.extrapolates));
 }
 
 void check(const Options& options) {

@@ -7,6 +7,7 @@
 
 #include "base/errors.hpp"
 #include "policies/cost/costs.hpp"
+#include "policies/cost/extrapolation.hpp"
 
 namespace spillway {
 
@@ -87,6 +88,7 @@ CostedSchedule cost_schedule(const Schedule& schedule, const Problem& problem) {
   ActivityGraph& graph = costed.graph;
   graph.resources = costs.resources();
   DemandsOfWorks demands(costs, graph);
+  Extrapolation extrapolation(problem);
   graph.activities.reserve(schedule.tasks().size());
   for (const Task& task : schedule.tasks()) {
     const TaskCost cost = costs.of(task, schedule.groups());
@@ -95,9 +97,10 @@ CostedSchedule cost_schedule(const Schedule& schedule, const Problem& problem) {
     activity.latency_ns = cost.latency_ns;
     activity.amount = cost.amount;
     if (cost.work != Work::nothing) activity.demand = demands.index_of(cost);
-    costed.extrapolated = costed.extrapolated || cost.extrapolated;
+    extrapolation.add(task, cost, schedule.groups());
     graph.activities.push_back(activity);
   }
+  costed.extrapolates = extrapolation.texts();
   require_countable_time(schedule, problem, graph);
   for (int lane = 0; lane < lane_count_of(problem.workload.ranks); ++lane) {
     graph.lanes.push_back({to_string(static_cast<Lane>(lane)), LaneOrder::index, 1});

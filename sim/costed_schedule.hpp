@@ -2,6 +2,9 @@
 // (policies/cost/costs.hpp), in queues of their lanes.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "policies/schedule/schedule.hpp"
 #include "sim/engine.hpp"
 
@@ -9,7 +12,8 @@ namespace spillway {
 
 struct CostedSchedule {
   ActivityGraph graph;  // activity i is task i; lane l is Lane(l); refers to the schedule for names
-  bool extrapolated = false;  // some compute time was not measured at its shape
+  // What its tasks need beyond what the machine file knows (policies/cost/extrapolation.hpp).
+  std::vector<std::string> extrapolates;
 };
 
 // Throws InputError where the schedule needs a rate the machine file does not give (e.g. ssd.read).

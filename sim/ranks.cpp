@@ -230,7 +230,7 @@ std::vector<SimulationResult> simulate_ranks(std::span<const Schedule> schedules
   std::vector<SimulationResult> results;
   for (std::size_t rank = 0; rank < schedules.size(); ++rank) {
     SimulationResult result;
-    result.extrapolated = costed[rank].extrapolated;
+    result.extrapolates = costed[rank].extrapolates;
     for (TaskId task = 0; task < schedules[rank].tasks().size(); ++task)
       result.tasks.push_back(joint.times_of(times, rank, task));
     measure_steady_state(schedules[rank], costed[rank].graph, result);

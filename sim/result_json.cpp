@@ -153,9 +153,11 @@ Json to_json(const ScheduleSummary& schedule, const SimulationResult* result,
   json["tasks"] = schedule.tasks;
   json["schedule_seconds"] = schedule_seconds;
   json["simulate_seconds"] = result != nullptr ? Json(simulate_seconds) : Json(nullptr);
-  const bool drives = problem.machine.ssd.extrapolated();
-  if (result != nullptr && (result->extrapolated || drives)) json["extrapolated"] = true;
-  if (drives) json["drives_extrapolated"] = true;
+  json["extrapolates"] = Json::array();
+  if (result != nullptr && !result->extrapolates.empty()) {
+    json["extrapolates"] = result->extrapolates;
+    json["extrapolated"] = true;
+  }
   return json;
 }
 

@@ -13,7 +13,7 @@ SimulationResult simulate_at(const Schedule& schedule, const Problem& problem) {
     throw InputError("the schedule has no steps to simulate");
   const CostedSchedule costed = cost_schedule(schedule, problem);
   SimulationResult result;
-  result.extrapolated = costed.extrapolated;
+  result.extrapolates = costed.extrapolates;
   const std::vector<ActivityTimes> times = simulate_activities(costed.graph);
   result.tasks.reserve(times.size());
   for (const ActivityTimes& t : times) result.tasks.push_back({t.start_ns, t.end_ns});

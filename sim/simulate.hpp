@@ -54,7 +54,9 @@ struct SimulationResult {
   std::array<LaneUse, lane_count> lanes;  // by Lane
   std::vector<ResourceUse> resources;
   double ssd_bytes_written_per_step = 0;  // by all ranks of a node
-  bool extrapolated = false;              // some compute time was extrapolated from other shapes
+  // What it rests on beyond what the machine file knows, each as "asked: known"; empty: nothing
+  // (policies/cost/extrapolation.hpp).
+  std::vector<std::string> extrapolates;
 };
 
 // Simulates the schedule on schedule.problem().machine. Whether it fits in memory is not looked at.

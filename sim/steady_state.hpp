@@ -32,7 +32,7 @@ SteadyWindow steady_window(const std::vector<std::int64_t>& step_ends_ns);
 TaskId last_task(const Schedule& schedule, const SimulationResult& result,
                  const SteadyWindow& window);
 
-// Fills everything of `result` but tasks and extrapolated, which must be there.
+// Fills everything of `result` but tasks and extrapolates, which must be there.
 void measure_steady_state(const Schedule& schedule, const ActivityGraph& graph,
                           SimulationResult& result);
 

@@ -71,12 +71,4 @@ std::string assumptions_text(const Problem& problem, int steps) {
   return text;
 }
 
-std::string extrapolation_text(const Machine& machine) {
-  if (!machine.ssd.extrapolated()) return "";
-  const auto& known = machine.ssd.by_count;
-  return fmt::format(
-      "extrapolated: machine {} knows its bandwidths with {} to {} drives, not with {}",
-      machine.name, known.begin()->first, known.rbegin()->first, machine.ssd.count);
-}
-
 }  // namespace spillway::cli

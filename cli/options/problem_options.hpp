@@ -27,7 +27,5 @@ struct ProblemOptions : ProblemRequest {
 // What figures rest on beside model, machine, batch and policy, in words: "bf16, 6 steps simulated;
 // set by hand: ssd.count=6". `steps` 0: not said.
 std::string assumptions_text(const Problem& problem, int steps);
-// "extrapolated: ..." where the machine file has no measurement of so many drives; else empty.
-std::string extrapolation_text(const Machine& machine);
 
 }  // namespace spillway::cli

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/units.hpp"
+#include "cli/text/assumptions_text.hpp"
 #include "cli/text/progress.hpp"
 #include "policies/cost/commit_interval.hpp"
 #include "sim/step_interval.hpp"
@@ -107,8 +108,8 @@ std::string header_text(const Candidate& candidate) {
       assumptions_text(problem, schedule.steps()));
   if (const std::string ranks = ranks_text(problem); !ranks.empty())
     text += fmt::format("  {}\n", ranks);
-  const std::string note = extrapolation_text(problem.machine);
-  if (!note.empty()) text += fmt::format("  {}\n", note);
+  if (candidate.evaluation.result)
+    text += extrapolation_text(candidate.evaluation.result->extrapolates, "  ");
   return text;
 }
 

@@ -110,7 +110,7 @@ class Part {
   SimulationResult result_of(const Problem& problem) const {
     const PhaseSeconds& more = *growth_;
     SimulationResult result;
-    result.extrapolated = costed_.extrapolated;
+    result.extrapolates = costed_.extrapolates;
     result.phases = {whole(step_->forward, more.forward), whole(step_->backward, more.backward),
                      whole(step_->optimizer, more.optimizer)};
     result.step_seconds = sum(result.phases);

@@ -171,7 +171,7 @@ std::string subtitle(const Schedule& schedule, const SimulationResult& result,
       problem.overrides.empty()
           ? ""
           : fmt::format("; set by hand: {}", fmt::join(problem.overrides, ", ")),
-      problem.machine.ssd.extrapolated() || result.extrapolated ? "; extrapolated" : "");
+      !result.extrapolates.empty() ? "; extrapolated" : "");
 }
 
 }  // namespace

@@ -159,4 +159,38 @@ Json to_json(const Robustness& robustness) {
           {"measured_fast_step_seconds", or_null(robustness.measured_fast_seconds)}};
 }
 
+namespace {
+
+Json to_json(const AssumedValue& value, const std::optional<double>& low,
+             const std::optional<double>& high) {
+  const auto text = [](const std::string& end) { return end.empty() ? Json(nullptr) : Json(end); };
+  return {{"keys", value.keys},
+          {"value", value.value},
+          {"why", value.why},
+          {"low", text(value.low)},
+          {"high", text(value.high)},
+          {"range_source", text(value.range_source)},
+          {"low_step_seconds", or_null(low)},
+          {"high_step_seconds", or_null(high)}};
+}
+
+}  // namespace
+
+Json to_json(const AssumptionEffects& effects) {
+  Json values = Json::array();
+  for (const AssumedEffect& one : effects.effects)
+    values.push_back(to_json(one.value, one.low_step_seconds, one.high_step_seconds));
+  return {{"values", std::move(values)},
+          {"fastest_step_seconds", effects.fastest_seconds},
+          {"slowest_step_seconds", effects.slowest_seconds}};
+}
+
+Json to_json(const std::vector<AssumedValue>& assumed) {
+  Json values = Json::array();
+  for (const AssumedValue& one : assumed) values.push_back(to_json(one, {}, {}));
+  return {{"values", std::move(values)},
+          {"fastest_step_seconds", nullptr},
+          {"slowest_step_seconds", nullptr}};
+}
+
 }  // namespace spillway

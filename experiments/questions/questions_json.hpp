@@ -4,6 +4,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <vector>
 
+#include "experiments/questions/assumptions.hpp"
 #include "experiments/questions/cheapest_machine.hpp"
 #include "experiments/questions/largest_batch.hpp"
 #include "experiments/questions/largest_model.hpp"
@@ -17,5 +18,8 @@ nlohmann::ordered_json to_json(const LargestModel& model);
 nlohmann::ordered_json to_json(const SmallestBatch& batch);
 nlohmann::ordered_json to_json(const CheapestMachine& machine, const PriceList& list);
 nlohmann::ordered_json to_json(const Robustness& robustness);
+nlohmann::ordered_json to_json(const AssumptionEffects& effects);
+// The same where their effects were not looked for: they are null.
+nlohmann::ordered_json to_json(const std::vector<AssumedValue>& assumed);
 
 }  // namespace spillway

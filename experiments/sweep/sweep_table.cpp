@@ -13,7 +13,7 @@ using Json = nlohmann::ordered_json;
 using Cells = std::vector<std::pair<std::string, std::string>>;
 
 std::string text_of(const Json& value) {
-  if (value.is_null()) return "";
+  if (value.is_null() || (value.is_array() && value.empty())) return "";
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
 

@@ -20,7 +20,7 @@ struct SweepTable {
 };
 
 // A JSON object as (dotted key, text), in its order: {"a": {"b": 1}} -> ("a.b", "1"). An array is
-// one cell, its JSON; null is an empty one.
+// one cell, its JSON; null and an array of nothing are empty ones.
 std::vector<std::pair<std::string, std::string>> flatten(const nlohmann::ordered_json& object);
 
 // One row for each point that has a result: the axes, status, reason, hint, then every key of the

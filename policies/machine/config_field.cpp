@@ -72,15 +72,18 @@ std::string exact_whole(std::uint64_t value,
 }
 
 template <class Parse>
-Field rate_field(std::string key, double& value, const char* example, const char* unit,
-                 Parse parse) {
+Field rate_field(std::string key, double& value, const char* example, const char* unit, Parse parse,
+                 std::string (*format)(double)) {
   Field field = make_field(std::move(key), Field::Form::text, example);
   field.set = [&value, parse](const std::string& text) { value = parse(text); };
   field.get = [&value, unit] { return exact_decimal(value, unit); };
+  field.show = [&value, format] { return format(value); };
   return field;
 }
 
 }  // namespace
+
+std::string shown(const Field& field) { return field.show ? field.show() : field.get(); }
 
 void require_printable(const std::string& text) {
   // A text of several lines is one by any other.
@@ -130,6 +133,7 @@ Field number_field(std::string key, double& value) {
     value = parse_number<double>(text, "a number of zero or more", "0.5");
   };
   field.get = [&value] { return fmt::format("{}", value); };
+  field.show = [&value] { return fmt::format("{:.4g}", value); };
   return field;
 }
 
@@ -145,19 +149,23 @@ Field bytes_field(std::string key, std::uint64_t& value) {
                                {std::uint64_t{1} << 20, "MiB"},
                                {1, "B"}});
   };
+  field.show = [&value] { return format_bytes(static_cast<double>(value)); };
   return field;
 }
 
 Field bandwidth_field(std::string key, double& value) {
-  return rate_field(std::move(key), value, "\"21GB/s\"", "B/s", parse_bytes_per_second);
+  return rate_field(std::move(key), value, "\"21GB/s\"", "B/s", parse_bytes_per_second,
+                    format_bytes_per_second);
 }
 
 Field flops_field(std::string key, double& value) {
-  return rate_field(std::move(key), value, "\"160TFLOPS\"", "FLOPS", parse_flops_per_second);
+  return rate_field(std::move(key), value, "\"160TFLOPS\"", "FLOPS", parse_flops_per_second,
+                    format_flops_per_second);
 }
 
 Field params_per_second_field(std::string key, double& value) {
-  return rate_field(std::move(key), value, "\"1.2Gparam/s\"", "param/s", parse_params_per_second);
+  return rate_field(std::move(key), value, "\"1.2Gparam/s\"", "param/s", parse_params_per_second,
+                    [](double rate) { return fmt::format("{:.4g} Gparam/s", rate / 1e9); });
 }
 
 Field nanoseconds_field(std::string key, std::int64_t& value) {
@@ -167,6 +175,7 @@ Field nanoseconds_field(std::string key, std::int64_t& value) {
     return exact_whole(static_cast<std::uint64_t>(value),
                        {{1'000'000'000, "s"}, {1'000'000, "ms"}, {1'000, "us"}, {1, "ns"}});
   };
+  field.show = [&value] { return format_seconds(static_cast<double>(value) * 1e-9); };
   return field;
 }
 

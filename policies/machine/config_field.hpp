@@ -26,7 +26,11 @@ struct Field {
   std::string example;                          // TOML text of a value, for hints
   std::function<void(const std::string&)> set;  // throws InputError without a place
   std::function<std::string()> get;
+  std::function<std::string()> show = {};  // rounded, for people: "24.38 GB"; empty: as `get`
 };
+
+// The value of a field, for people.
+std::string shown(const Field& field);
 
 // Throws InputError without a place: a terminal would not show all of the text as it is. Line
 // breaks and tabs are fine.

@@ -12,6 +12,7 @@
 #include "policies/machine/field_reader.hpp"
 #include "policies/machine/machine.hpp"
 #include "policies/machine/machine_drives.hpp"
+#include "policies/machine/machine_fields.hpp"
 #include "policies/machine/machine_parts.hpp"
 #include "policies/machine/machine_sections.hpp"
 
@@ -22,92 +23,6 @@ const std::vector<std::pair<std::string, std::string>>& machine_files();  // mac
 }
 
 namespace {
-
-std::vector<Field> fields_of(Machine& machine) {
-  Machine::Gpu& gpu = machine.gpu;
-  Machine::Pcie& pcie = machine.pcie;
-  Machine::Host& host = machine.host;
-  Machine::Ssd& ssd = machine.ssd;
-  Machine::Cluster& cluster = machine.cluster;
-  return {text_field("name", machine.name, "my-machine"),
-          text_field("description", machine.description, "the workstation under the desk"),
-          flag_field("gpu.is_cpu", gpu.is_cpu),
-          bytes_field("gpu.memory", gpu.memory),
-          bytes_field("gpu.context", gpu.context),
-          flops_field("gpu.flops", gpu.flops),
-          bandwidth_field("gpu.memory_bandwidth", gpu.memory_bandwidth),
-          params_per_second_field("gpu.adam_rate", gpu.adam_params_per_second),
-          nanoseconds_field("gpu.launch", gpu.launch_ns),
-          number_field("gpu.cores", gpu.cores),
-          count_field("gpu.multiprocessors", gpu.multiprocessors),
-          flops_field("gpu.attention_flops", gpu.attention_flops),
-          number_field("gpu.product_gain", gpu.product_gain),
-          number_field("gpu.clock", gpu.clock),
-          choice_field("gpu.gelu_backward", gpu.gelu_backward,
-                       {{"kernel", std::string("kernel")},
-                        {"dgelu", std::string("dgelu")},
-                        {"dgelu-bgrad", std::string("dgelu-bgrad")}}),
-          bandwidth_field("pcie.h2d", pcie.h2d),
-          bandwidth_field("pcie.d2h", pcie.d2h),
-          bandwidth_field("pcie.total", pcie.total),
-          bandwidth_field("pcie.pageable_h2d", pcie.pageable_h2d),
-          bandwidth_field("pcie.pageable_d2h", pcie.pageable_d2h),
-          nanoseconds_field("pcie.latency", pcie.latency_ns),
-          bytes_field("host.memory", host.memory),
-          bytes_field("host.reserved", host.reserved),
-          number_field("host.reserved_share", host.reserved_share),
-          bandwidth_field("host.bandwidth", host.bandwidth),
-          bandwidth_field("host.core_bandwidth", host.core_bandwidth),
-          bandwidth_field("host.io_bandwidth", host.io_bandwidth),
-          number_field("host.cores", host.cores),
-          params_per_second_field("host.adam_rate", host.adam_params_per_second),
-          number_field("host.adam_bytes_per_param", host.adam_bytes_per_param),
-          number_field("host.adam_cores", host.adam_cores),
-          nanoseconds_field("host.sync", host.sync_ns),
-          nanoseconds_field("host.wake", host.wake_ns),
-          count_field("ssd.count", ssd.count),
-          count_field("ssd.queue_depth", ssd.queue_depth),
-          bytes_field("ssd.capacity", ssd.capacity),
-          bytes_field("ssd.tbw", ssd.tbw),
-          bandwidth_field("ssd.read", ssd.read),
-          bandwidth_field("ssd.write", ssd.write),
-          bandwidth_field("ssd.total", ssd.total),
-          choice_field("ssd.law", ssd.law,
-                       {{"simplex", SsdLaw::simplex},
-                        {"duplex", SsdLaw::duplex},
-                        {"capped", SsdLaw::capped},
-                        {"mixed", SsdLaw::mixed}}),
-          number_field("ssd.mixed_gain", ssd.mixed_gain),
-          bytes_field("ssd.cache", ssd.cache),
-          bandwidth_field("ssd.cache_write", ssd.cache_write),
-          bandwidth_field("ssd.cache_recovery", ssd.cache_recovery),
-          nanoseconds_field("ssd.read_latency", ssd.read_latency_ns),
-          nanoseconds_field("ssd.write_latency", ssd.write_latency_ns),
-          number_field("ssd.cores", ssd.cores),
-          count_field("cluster.nodes", cluster.nodes),
-          count_field("cluster.gpus", cluster.gpus),
-          bandwidth_field("cluster.nvlink", cluster.nvlink),
-          nanoseconds_field("cluster.nvlink_latency", cluster.nvlink_latency_ns),
-          bandwidth_field("cluster.nic", cluster.nic),
-          nanoseconds_field("cluster.nic_latency", cluster.nic_latency_ns),
-          count_field("cluster.leaf_nodes", cluster.leaf_nodes),
-          bandwidth_field("cluster.spine", cluster.spine),
-          count_field("cluster.sharing", cluster.sharing)};
-}
-
-// One drive, and the path that the bytes of all drives take (host memory, RAID, file system): the
-// times of both add, up to the ceiling of the lanes that all share. In place of [[ssd.by_count]].
-struct DriveScaling {
-  double read = 0, write = 0, path = 0, ceiling = 0;  // bytes/s
-  bool given() const { return read > 0 && write > 0; }
-};
-
-std::vector<Field> fields_of(DriveScaling& scaling) {
-  return {bandwidth_field("ssd.drive_read", scaling.read),
-          bandwidth_field("ssd.drive_write", scaling.write),
-          bandwidth_field("ssd.path", scaling.path),
-          bandwidth_field("ssd.ceiling", scaling.ceiling)};
-}
 
 void append(std::vector<Field>& all, std::vector<Field> more) {
   std::move(more.begin(), more.end(), std::back_inserter(all));
@@ -308,13 +223,13 @@ void require_keys(const FieldReader& reader, const Machine& machine) {
   reader.require("ssd.write");
 }
 
-// What a file and settings say. `variant`: settings that belong to a variant of the file.
+// What a file and settings say. `variant`: settings that belong to a variant of the file;
+// `scaling`: takes what they say of one drive.
 Machine read_machine(toml::table document, const std::string& origin,
                      const std::vector<std::string>& variant,
-                     const std::vector<std::string>& overrides) {
+                     const std::vector<std::string>& overrides, DriveScaling& scaling) {
   take_parts(document, origin);
   Machine machine;
-  DriveScaling scaling;
   std::vector<Field> fields = fields_of(machine);
   append(fields, fields_of(scaling));
   FieldReader reader(std::move(fields), origin, origin + ":1:1", &machine.sources);
@@ -325,6 +240,10 @@ Machine read_machine(toml::table document, const std::string& origin,
   require_keys(reader, machine);
   fill_from_table(reader, machine);
   fill_adam_rates(reader, machine);
+  if (machine.ssd.count > 0 && !reader.given("ssd.law")) {
+    machine.sources["ssd.law"] =
+        "assumed: the file does not say how reads and writes share the drives";
+  }
   if (const auto problem = find_problem(machine)) reader.fail(*problem);
   Machine::Host& host = machine.host;
   if (host.reserved > 0 && host.reserved_share > 0) {
@@ -377,10 +296,12 @@ const std::vector<Builtin>& builtins() {
   return all;
 }
 
-Machine read_builtin(const Builtin& builtin, const std::vector<std::string>& overrides) {
+Machine read_builtin(const Builtin& builtin, const std::vector<std::string>& overrides,
+                     DriveScaling& scaling) {
   toml::table document = parse_toml(builtin.text, builtin.file);
   document.erase("variants");
-  Machine machine = read_machine(std::move(document), builtin.file, builtin.settings, overrides);
+  Machine machine =
+      read_machine(std::move(document), builtin.file, builtin.settings, overrides, scaling);
   if (builtin.settings.empty()) SPILLWAY_ASSERT(machine.name == builtin.name, builtin.file);
   machine.name = builtin.name;
   return machine;
@@ -391,24 +312,33 @@ Machine read_builtin(const Builtin& builtin, const std::vector<std::string>& ove
 const std::vector<Machine>& builtin_machines() {
   static const std::vector<Machine> machines = [] {
     std::vector<Machine> all;
-    for (const Builtin& builtin : builtins()) all.push_back(read_builtin(builtin, {}));
+    for (const Builtin& builtin : builtins()) {
+      DriveScaling scaling;
+      all.push_back(read_builtin(builtin, {}, scaling));
+    }
     return all;
   }();
   return machines;
 }
 
 Machine load_machine(const std::string& name_or_path, const std::vector<std::string>& overrides) {
+  DriveScaling scaling;
+  return load_machine(name_or_path, overrides, scaling);
+}
+
+Machine load_machine(const std::string& name_or_path, const std::vector<std::string>& overrides,
+                     DriveScaling& scaling) {
   std::vector<std::string> names;
   for (const Builtin& builtin : builtins()) {
-    if (builtin.name == name_or_path) return read_builtin(builtin, overrides);
+    if (builtin.name == name_or_path) return read_builtin(builtin, overrides, scaling);
     names.push_back(builtin.name);
   }
   if (const auto text = read_named_file(name_or_path)) {
-    return parse_machine(*text, name_or_path, overrides);
+    return read_machine(parse_toml(*text, name_or_path), name_or_path, {}, overrides, scaling);
   }
   if (is_by_parts(name_or_path)) {
     toml::table document{{"name", name_or_path}, {"parts", name_or_path}};
-    return read_machine(std::move(document), name_or_path, {}, overrides);
+    return read_machine(std::move(document), name_or_path, {}, overrides, scaling);
   }
   const std::string hint = part_hint(name_or_path);
   throw InputError(fmt::format("unknown machine {}", name_or_path),
@@ -426,7 +356,8 @@ std::string without_parts(const std::string& toml_text, const std::string& origi
 
 Machine parse_machine(const std::string& toml_text, const std::string& origin,
                       const std::vector<std::string>& overrides) {
-  return read_machine(parse_toml(toml_text, origin), origin, {}, overrides);
+  DriveScaling scaling;
+  return read_machine(parse_toml(toml_text, origin), origin, {}, overrides, scaling);
 }
 
 std::vector<std::string> machine_keys() {
@@ -446,9 +377,7 @@ void check_machine_setting(const std::string& key, const std::string& value) {
 }
 
 std::string machine_to_toml(const Machine& machine) {
-  Machine copy = machine;  // fields bind to variables that `set` could change
-  copy.host.memory += copy.host.reserved + copy.host.beside;
-  copy.gpu.memory += copy.gpu.context;
+  Machine copy = as_in_file(machine);  // fields bind to variables that `set` could change
   if (copy.host.reserved_share > 0) copy.host.reserved = 0;  // follows from the share
   Sources other = machine.sources;
   std::string text, section;

@@ -117,5 +117,19 @@ TEST_CASE("In JSON the critical path adds up to the step, and the stalls to the 
 TEST_CASE("Extrapolated kernel times are marked, measured ones are not") {
   const Schedule schedule = build_schedule(small_problem(cpu_machine(2)), "zero-offload", 1);
   const SimulationResult result = simulate(schedule);
-  CHECK(to_json(schedule, &result, 0, 0)["extrapolated"] == true);
+  const Json json = to_json(schedule, &result, 0, 0);
+  CHECK(json["extrapolated"] == true);
+  REQUIRE(json["extrapolates"].size() == 1);
+  CHECK_THAT(json["extrapolates"][0].get<std::string>(),
+             Catch::StartsWith("kernels of ") && Catch::Contains("forward, head, backward") &&
+                 Catch::EndsWith("none is measured"));
+  // Beside a measured kernel of another shape it is this shape that was not measured.
+  Problem problem = small_problem(cpu_machine(2));
+  problem.machine.kernels.push_back({"forward", "another shape", 1e9, 1'000'000, 0, {}});
+  CHECK_THAT(simulate(build_schedule(problem, "zero-offload", 1)).extrapolates.at(0),
+             Catch::EndsWith("not measured at this shape"));
+  const Schedule known = build_schedule(small_problem(round_machine()), "zero-offload", 1);
+  const SimulationResult of_known = simulate(known);
+  CHECK(to_json(known, &of_known, 0, 0)["extrapolates"].empty());
+  CHECK_FALSE(to_json(known, &of_known, 0, 0).contains("extrapolated"));
 }

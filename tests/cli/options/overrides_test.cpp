@@ -146,11 +146,13 @@ TEST_CASE("Beyond the drives that a machine file knows, tables say extrapolated"
     if (line.rfind("zero-infinity", 0) == 0) CHECK_THAT(line, Catch::Contains("extrapolated"));
     if (line.rfind("resident", 0) == 0) CHECK_THAT(line, !Catch::Contains("extrapolated"));
   }
-  CHECK_THAT(beyond, Catch::Contains("to 12 drives, not with 24"));
+  CHECK_THAT(beyond, Catch::Contains("24 drives: ssd.by_count has rows for 1 to 12"));
   const Words estimate = Words{"estimate", "--machine", machine, "--policy", "fuyou"} +
                          tiny_problem() + Words{"--set", "ssd.count=24"};
   CHECK_THAT(run(estimate).out, Catch::Contains("extrapolated"));
-  CHECK(run(estimate + Words{"--json"}).json()["drives_extrapolated"] == true);
+  const nlohmann::json json = run(estimate + Words{"--json"}).json();
+  CHECK(json["extrapolated"] == true);
+  CHECK(json["extrapolates"] == nlohmann::json{"24 drives: ssd.by_count has rows for 1 to 12"});
   // Bandwidths that somebody knows are not guessed.
   CHECK_THAT(run(estimate + Words{"ssd.read=80GB/s", "ssd.write=60GB/s"}).out,
              !Catch::Contains("extrapolated"));

@@ -96,7 +96,7 @@ TEST_CASE(
          {"resident", "resident:recompute=needed", "zero-offload", "zero-infinity", "fuyou",
           "greedysnake", "fuyou:swap=auto", "fuyou:swap=0.4", "fuyou:recompute=needed"}) {
       INFO(policy << " " << micro_batch);
-      CHECK_FALSE(simulate(build_schedule(problem, policy, 4)).extrapolated);
+      CHECK(simulate(build_schedule(problem, policy, 4)).extrapolates.empty());
     }
   }
 }
@@ -183,7 +183,7 @@ TEST_CASE("CUDA: kernels are measured as they will run: sequences at once, preci
   const Machine machine = calibrate(options, [](const std::string&, int, int) {});
   Problem problem = small_problem(options, machine, 2);
   const auto guesses = [&] {
-    return simulate(build_schedule(problem, "resident", 2)).extrapolated;
+    return !simulate(build_schedule(problem, "resident", 2)).extrapolates.empty();
   };
   CHECK(guesses());  // both sequences at once were not measured
   problem.workload.sequences_at_once = 1;
@@ -212,8 +212,8 @@ TEST_CASE("CUDA: micro-batches that memory has no room for are left out, the oth
     CHECK(time.shape.find("b4000000") == std::string::npos);
   }
   CHECK(machine.gpu.memory > 0);
-  CHECK_FALSE(
-      simulate(build_schedule(small_problem(options, machine, 1), "resident", 2)).extrapolated);
+  CHECK(simulate(build_schedule(small_problem(options, machine, 1), "resident", 2))
+            .extrapolates.empty());
 
   // Where none fits there is nothing to write.
   options.micro_batches = {4'000'000};

@@ -1,0 +1,90 @@
+#include "policies/machine/machine_fields.hpp"
+
+namespace spillway {
+
+std::vector<Field> fields_of(Machine& machine) {
+  Machine::Gpu& gpu = machine.gpu;
+  Machine::Pcie& pcie = machine.pcie;
+  Machine::Host& host = machine.host;
+  Machine::Ssd& ssd = machine.ssd;
+  Machine::Cluster& cluster = machine.cluster;
+  return {text_field("name", machine.name, "my-machine"),
+          text_field("description", machine.description, "the workstation under the desk"),
+          flag_field("gpu.is_cpu", gpu.is_cpu),
+          bytes_field("gpu.memory", gpu.memory),
+          bytes_field("gpu.context", gpu.context),
+          flops_field("gpu.flops", gpu.flops),
+          bandwidth_field("gpu.memory_bandwidth", gpu.memory_bandwidth),
+          params_per_second_field("gpu.adam_rate", gpu.adam_params_per_second),
+          nanoseconds_field("gpu.launch", gpu.launch_ns),
+          number_field("gpu.cores", gpu.cores),
+          count_field("gpu.multiprocessors", gpu.multiprocessors),
+          flops_field("gpu.attention_flops", gpu.attention_flops),
+          number_field("gpu.product_gain", gpu.product_gain),
+          number_field("gpu.clock", gpu.clock),
+          choice_field("gpu.gelu_backward", gpu.gelu_backward,
+                       {{"kernel", std::string("kernel")},
+                        {"dgelu", std::string("dgelu")},
+                        {"dgelu-bgrad", std::string("dgelu-bgrad")}}),
+          bandwidth_field("pcie.h2d", pcie.h2d),
+          bandwidth_field("pcie.d2h", pcie.d2h),
+          bandwidth_field("pcie.total", pcie.total),
+          bandwidth_field("pcie.pageable_h2d", pcie.pageable_h2d),
+          bandwidth_field("pcie.pageable_d2h", pcie.pageable_d2h),
+          nanoseconds_field("pcie.latency", pcie.latency_ns),
+          bytes_field("host.memory", host.memory),
+          bytes_field("host.reserved", host.reserved),
+          number_field("host.reserved_share", host.reserved_share),
+          bandwidth_field("host.bandwidth", host.bandwidth),
+          bandwidth_field("host.core_bandwidth", host.core_bandwidth),
+          bandwidth_field("host.io_bandwidth", host.io_bandwidth),
+          number_field("host.cores", host.cores),
+          params_per_second_field("host.adam_rate", host.adam_params_per_second),
+          number_field("host.adam_bytes_per_param", host.adam_bytes_per_param),
+          number_field("host.adam_cores", host.adam_cores),
+          nanoseconds_field("host.sync", host.sync_ns),
+          nanoseconds_field("host.wake", host.wake_ns),
+          count_field("ssd.count", ssd.count),
+          count_field("ssd.queue_depth", ssd.queue_depth),
+          bytes_field("ssd.capacity", ssd.capacity),
+          bytes_field("ssd.tbw", ssd.tbw),
+          bandwidth_field("ssd.read", ssd.read),
+          bandwidth_field("ssd.write", ssd.write),
+          bandwidth_field("ssd.total", ssd.total),
+          choice_field("ssd.law", ssd.law,
+                       {{"simplex", SsdLaw::simplex},
+                        {"duplex", SsdLaw::duplex},
+                        {"capped", SsdLaw::capped},
+                        {"mixed", SsdLaw::mixed}}),
+          number_field("ssd.mixed_gain", ssd.mixed_gain),
+          bytes_field("ssd.cache", ssd.cache),
+          bandwidth_field("ssd.cache_write", ssd.cache_write),
+          bandwidth_field("ssd.cache_recovery", ssd.cache_recovery),
+          nanoseconds_field("ssd.read_latency", ssd.read_latency_ns),
+          nanoseconds_field("ssd.write_latency", ssd.write_latency_ns),
+          number_field("ssd.cores", ssd.cores),
+          count_field("cluster.nodes", cluster.nodes),
+          count_field("cluster.gpus", cluster.gpus),
+          bandwidth_field("cluster.nvlink", cluster.nvlink),
+          nanoseconds_field("cluster.nvlink_latency", cluster.nvlink_latency_ns),
+          bandwidth_field("cluster.nic", cluster.nic),
+          nanoseconds_field("cluster.nic_latency", cluster.nic_latency_ns),
+          count_field("cluster.leaf_nodes", cluster.leaf_nodes),
+          bandwidth_field("cluster.spine", cluster.spine),
+          count_field("cluster.sharing", cluster.sharing)};
+}
+
+std::vector<Field> fields_of(DriveScaling& scaling) {
+  return {bandwidth_field("ssd.drive_read", scaling.read),
+          bandwidth_field("ssd.drive_write", scaling.write),
+          bandwidth_field("ssd.path", scaling.path),
+          bandwidth_field("ssd.ceiling", scaling.ceiling)};
+}
+
+Machine as_in_file(Machine machine) {
+  machine.host.memory += machine.host.reserved + machine.host.beside;
+  machine.gpu.memory += machine.gpu.context;
+  return machine;
+}
+
+}  // namespace spillway

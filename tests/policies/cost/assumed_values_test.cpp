@@ -1,0 +1,175 @@
+// What of a machine is assumed, and its ranges: as docs/machine-files.md lists them.
+#include "policies/cost/assumed_values.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "test_paths.hpp"
+#include "tests/policies/machine/machine_text.hpp"
+
+using namespace spillway;
+
+namespace {
+
+const AssumedValue* find(const std::vector<AssumedValue>& all, const std::string& key) {
+  for (const AssumedValue& one : all) {
+    if (std::find(one.keys.begin(), one.keys.end(), key) != one.keys.end()) return &one;
+  }
+  return nullptr;
+}
+
+bool is_assumed(const Machine& machine, const std::string& key) {
+  return find(assumed_values(machine), key) != nullptr;
+}
+
+Machine small(const std::string& more = small_drives,
+              const std::vector<std::string>& overrides = {}) {
+  return parse_machine(small_machine + more, "m.toml", overrides);
+}
+
+Machine at(const Machine& machine, const std::string& key, bool low) {
+  const std::vector<AssumedValue> all = assumed_values(machine);
+  const AssumedValue* one = find(all, key);
+  REQUIRE(one != nullptr);
+  Machine changed = machine;
+  (low ? one->set_low : one->set_high)(changed);
+  return changed;
+}
+
+}  // namespace
+
+TEST_CASE("A file without law, pageable rate and Adam rates: these are assumed, with ranges") {
+  const Machine machine = small();
+  for (const char* key : {"ssd.law", "pcie.pageable_h2d", "pcie.pageable_d2h", "host.adam_rate",
+                          "gpu.adam_rate", "pcie.total", "gpu.launch", "ssd.read_latency"}) {
+    INFO(key);
+    const std::vector<AssumedValue> all = assumed_values(machine);
+    const AssumedValue* const one = find(all, key);
+    REQUIRE(one != nullptr);
+    CHECK(one->moves_time());
+    CHECK_FALSE(one->low.empty());
+    CHECK_FALSE(one->high.empty());
+    CHECK_FALSE(one->range_source.empty());
+  }
+  // What the file gives is none.
+  for (const char* key : {"gpu.flops", "pcie.h2d", "ssd.read", "ssd.write", "host.bandwidth"})
+    CHECK_FALSE(is_assumed(machine, key));
+}
+
+TEST_CASE("What is given is not assumed: in the file, by a setting, or as a zero with a source") {
+  CHECK_FALSE(is_assumed(small(small_drives + "law = \"simplex\"\n"), "ssd.law"));
+  CHECK_FALSE(is_assumed(small(small_drives, {"ssd.law=duplex"}), "ssd.law"));
+  CHECK_FALSE(is_assumed(small(small_drives, {"host.adam_rate=2Gparam/s"}), "host.adam_rate"));
+  CHECK_FALSE(is_assumed(small(small_drives, {"pcie.latency=0ns"}), "pcie.latency"));
+  const std::string zero = "read_latency = { value = \"0ns\", source = \"measured\" }\n";
+  CHECK_FALSE(is_assumed(small(small_drives + zero), "ssd.read_latency"));
+  // One of both pageable rates: the other alone is assumed.
+  const Machine one_way = small(small_drives, {"pcie.pageable_h2d=3GB/s"});
+  CHECK_FALSE(is_assumed(one_way, "pcie.pageable_h2d"));
+  CHECK(is_assumed(one_way, "pcie.pageable_d2h"));
+}
+
+TEST_CASE("A source that says so makes a value assumed: a rate has a fifth on either side") {
+  Machine machine = small();
+  machine.sources["pcie.h2d"] = "assumed: four fifths of the data sheet";
+  CHECK(at(machine, "pcie.h2d", true).pcie.h2d == Approx(0.8 * machine.pcie.h2d));
+  CHECK(at(machine, "pcie.h2d", false).pcie.h2d == Approx(1.2 * machine.pcie.h2d));
+  machine.sources["gpu.launch"] = "assumed: as others have it";
+  machine.gpu.launch_ns = 7000;
+  CHECK(at(machine, "gpu.launch", true).gpu.launch_ns == 0);
+  CHECK(at(machine, "gpu.launch", false).gpu.launch_ns == 14'000);
+  machine.sources["host.reserved_share"] = "assumed: some";
+  const std::vector<AssumedValue> all = assumed_values(machine);
+  REQUIRE(find(all, "host.reserved_share") != nullptr);
+  CHECK_FALSE(find(all, "host.reserved_share")->moves_time());
+}
+
+TEST_CASE("Ends of ranges: laws of drives, pageable copies, Adam") {
+  const Machine machine = small();
+  CHECK(at(machine, "ssd.law", true).ssd.law == SsdLaw::simplex);
+  CHECK(at(machine, "ssd.law", false).ssd.law == SsdLaw::duplex);
+  const Machine slow = at(machine, "pcie.pageable_h2d", true);
+  CHECK(slow.pcie.pageable_h2d == Approx(0.1 * machine.pcie.h2d));
+  CHECK(slow.pcie.pageable_d2h == Approx(0.1 * machine.pcie.d2h));
+  CHECK(at(machine, "pcie.pageable_h2d", false).pcie.pageable_h2d == 0);
+  CHECK(at(machine, "host.adam_rate", true).host.adam_params_per_second ==
+        Approx(0.4 * machine.host.adam_params_per_second));
+  CHECK(at(machine, "gpu.adam_rate", true).gpu.adam_params_per_second ==
+        Approx(0.8 * machine.gpu.adam_params_per_second));
+}
+
+TEST_CASE("With the law given, what the law needs beside it may be assumed") {
+  const Machine capped = small(small_drives + "law = \"capped\"\n");  // 3 read, 2 written
+  CHECK(at(capped, "ssd.total", true).ssd.total == Approx(2 * 3e9 * 2e9 / 5e9));
+  CHECK(at(capped, "ssd.total", false).ssd.total == Approx(5e9));
+  CHECK_FALSE(
+      is_assumed(small(small_drives + "law = \"capped\"\ntotal = \"3GB/s\"\n"), "ssd.total"));
+  const Machine mixed = small(small_drives + "law = \"mixed\"\n");
+  CHECK(at(mixed, "ssd.mixed_gain", true).ssd.mixed_gain == 1);
+  CHECK(at(mixed, "ssd.mixed_gain", false).ssd.mixed_gain == 2);
+  CHECK_FALSE(is_assumed(mixed, "ssd.total"));
+  const std::string rows = "by_read_share = [ { share = 0.5, gain = 1.3 } ]\n";
+  CHECK_FALSE(is_assumed(small(small_drives + "law = \"mixed\"\n" + rows), "ssd.mixed_gain"));
+}
+
+TEST_CASE("Only what matters on the machine: drives, collectives, kernels of a GPU") {
+  for (const AssumedValue& one : assumed_values(small(""))) {
+    for (const std::string& key : one.keys) {
+      INFO(key);
+      CHECK(key.rfind("ssd.", 0) != 0);
+      CHECK(key.rfind("cluster.", 0) != 0);
+    }
+  }
+  const Machine two = small(small_drives + "[cluster]\ngpus = 2\n");
+  CHECK(is_assumed(two, "cluster.nvlink_latency"));
+  CHECK_FALSE(is_assumed(two, "cluster.nic_latency"));
+  Machine measured = small();
+  CHECK(is_assumed(measured, "gpu.multiprocessors"));
+  measured.kernels.push_back({"forward", "some", 1e9, 1000, 0, {}});
+  CHECK_FALSE(is_assumed(measured, "gpu.multiprocessors"));
+  const Machine cpu = load_machine("testbed");
+  for (const char* key : {"pcie.pageable_h2d", "host.core_bandwidth", "gpu.memory_bandwidth"})
+    CHECK_FALSE(is_assumed(cpu, key));
+}
+
+TEST_CASE("Every range of the program is in docs/machine-files.md, and no other") {
+  std::set<std::string> in_program;
+  const auto take = [&](const Machine& machine) {
+    for (const AssumedValue& one : assumed_values(machine)) {
+      if (one.moves_time()) in_program.insert(one.keys.begin(), one.keys.end());
+    }
+  };
+  // Machines on which every one of them is assumed, somewhere.
+  const std::string cluster = "[cluster]\nnodes = 2\ngpus = 2\nnic = \"10GB/s\"\n";
+  take(small(small_drives + cluster));
+  take(small(small_drives + "law = \"capped\"\n"));
+  take(small(small_drives + "law = \"mixed\"\n"));
+  Machine all = small(small_drives + "law = \"capped\"\ntotal = \"3GB/s\"\n" + cluster);
+  all.gpu.attention_flops = 1e12;
+  all.host.core_bandwidth = 13e9;
+  for (const std::string& key : machine_keys()) all.sources[key] = "assumed";
+  all.sources["ssd.by_count"] = "assumed";
+  all.sources["ssd.law"] = "measured";
+  take(all);
+  all = small("", {"gpu.adam_rate=1Gparam/s"});
+  all.gpu.memory_bandwidth = 0;
+  take(all);
+
+  std::ifstream page(SPILLWAY_SOURCE_DIR "/docs/machine-files.md");
+  std::set<std::string> in_docs;
+  bool inside = false;
+  for (std::string line; std::getline(page, line);) {
+    if (line.rfind("#", 0) == 0) inside = line == "### Ranges of what is assumed";
+    if (!inside || line.rfind("| `", 0) != 0) continue;
+    // The keys of the first column.
+    std::istringstream cell(line.substr(0, line.find('|', 1)));
+    for (std::string part; std::getline(cell, part, '`');)
+      if (part.find('.') != std::string::npos && part.find(' ') == std::string::npos)
+        in_docs.insert(part);
+  }
+  CHECK(in_docs == in_program);
+}
