@@ -80,8 +80,9 @@ void run(const Options& options, int& exit_code) {
 
 void add_compare(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand(
-      "compare", "simulate policies side by side: as published, at their best, or all with the "
-                 "same recomputation");
+      "compare",
+      "simulate policies side by side: as published, at their best, or all with the "
+      "same recomputation");
   auto options = std::make_shared<Options>();
   options->problem.add_to(*command, true);
   options->problem.add_framework_to(*command);

@@ -46,7 +46,8 @@ EvaluateOne ProblemOptions::evaluation(const Problem& problem) const {
 }
 
 EvaluateOne ProblemOptions::evaluation(const Problem& problem, Activity& activity) const {
-  return [one = evaluation(problem), &activity](const Problem& tried, const std::string& policy, int steps) {
+  return [one = evaluation(problem), &activity](const Problem& tried, const std::string& policy,
+                                                int steps) {
     activity.say(
         fmt::format("simulating {} with micro-batches of {}", policy, tried.workload.micro_batch));
     return one(tried, policy, steps);

@@ -104,8 +104,7 @@ void fail_to_fit_at_all(const ProblemOptions& options, const RunOptions& run,
   if (options.chooses_micro_batch()) workload.micro_batch = 1;
   workload.batch = workload.micro_batch * workload.ranks;
   const WholeRun whole = run.whole_run(workload, smallest.framework);
-  const Candidates found =
-      evaluate_as_asked(options, smallest, policies, whole, default_steps);
+  const Candidates found = evaluate_as_asked(options, smallest, policies, whole, default_steps);
   if (found.chosen)
     throw FitError("larger ones take too long to try: " + smallest.model.name +
                        fmt::format(" fits with {} sequences a step", workload.batch),
@@ -115,12 +114,12 @@ void fail_to_fit_at_all(const ProblemOptions& options, const RunOptions& run,
 
 void QuestionOptions::add_to(CLI::App& command) {
   auto* share = command.add_option("--smallest-batch", smallest_batch,
-                                    "the smallest batch that reaches this share of the peak "
-                                    "throughput, e.g. 90%, and the curve behind it");
+                                   "the smallest batch that reaches this share of the peak "
+                                   "throughput, e.g. 90%, and the curve behind it");
   auto* list = command.add_option("--cheapest", cheapest,
-                                   "the cheapest machine of this price list (a TOML file, or "
-                                   "`example`) that reaches --tokens-per-share");
-  auto* speed = command.add_option("--tokens-per-share", tokens_per_share,
+                                  "the cheapest machine of this price list (a TOML file, or "
+                                  "`example`) that reaches --tokens-per-second");
+  auto* speed = command.add_option("--tokens-per-second", tokens_per_second,
                                    "throughput that --cheapest is to reach");
   command
       .add_option("--drives-last", drives_last,

@@ -14,8 +14,8 @@
 
 namespace spillway::cli {
 
-// What the options say of plans by these policies, of which `auto` is all candidates. The options are
-// used as long as the answer is.
+// What the options say of plans by these policies, of which `auto` is all candidates. The options
+// are used as long as the answer is.
 PlansAsked plans_asked(const ProblemOptions& options, const RunOptions& run, const Problem& problem,
                        const std::vector<std::string>& policies);
 

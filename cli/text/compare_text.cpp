@@ -15,7 +15,7 @@ namespace spillway::cli {
 namespace {
 
 // Longer names of policies stand below the table.
-constexpr std::size_t longest_label = 60;
+constexpr std::size_t longest_label = 40;
 
 // "host needs 30.00 GB of 24.00 GB", of every tier of which there is too little.
 std::string needs_text(const Candidate& candidate) {
@@ -79,7 +79,8 @@ class ComparisonText {
     const std::string note = extrapolation_text(problem_.machine);
     if (!note.empty()) text += note + "\n";
     if (!comparison_.fastest && all_.size() > 1 && comparison_.candidates.chosen)
-      text += "none is called the fastest: fewer than two rows that fit are compared like with like\n";
+      text +=
+          "none is called the fastest: fewer than two rows that fit are compared like with like\n";
     return text + long_names();
   }
 
@@ -179,8 +180,7 @@ class ComparisonText {
     std::vector<std::string> marks;
     const ComparedRow& row = comparison_.rows[i];
     if (!row.follows) {
-      marks.push_back(
-          fmt::format("not compared: it recomputes {}", how_much(row.recomputation)));
+      marks.push_back(fmt::format("not compared: it recomputes {}", how_much(row.recomputation)));
     } else if (!row.competes && !comparison_.at_best) {
       marks.push_back(row.settings == SettingsBy::search ? "not compared: searched for"
                                                          : "not compared: a variant");

@@ -45,10 +45,11 @@ class FitText {
   std::string text() {
     const Problem& problem = table_.problem;
     std::string text = fmt::format(
-        "what fits of {} on {}, each policy with its settings as named, what it leaves open settled "
+        "what fits of {} on {}, each policy with its settings as named, what it leaves open "
+        "settled "
         "so that it fits\n{} sequences of {} tokens a step; {}\n",
-        problem.model.name, problem.machine.name, problem.workload.batch,
-        problem.workload.sequence, assumptions_text(problem, 0));
+        problem.model.name, problem.machine.name, problem.workload.batch, problem.workload.sequence,
+        assumptions_text(problem, 0));
     if (const std::string ranks = ranks_text(problem); !ranks.empty()) text += ranks + "\n";
     if (const std::string note = extrapolation_text(problem.machine); !note.empty())
       text += note + "\n";
@@ -84,7 +85,8 @@ class FitText {
       const LargestModel& model = *row.model;
       const std::string more = model.cut_short ? ">= " : "";
       has_bounds_ |= model.cut_short || model.family_cut_short;
-      has_full_ |= !model.full.empty();
+      has_full_ |= !model.full.empty() && !model.reached_end;
+      has_end_ |= model.reached_end;
       std::string built_in = "none";
       if (model.of_family) built_in = model.family[*model.of_family].name;
       if (model.family_cut_short) built_in = ">= " + built_in;
@@ -102,18 +104,19 @@ class FitText {
       const LargestBatch& batch = *row.batch;
       if (!batch.plan) {
         has_bounds_ |= batch.end == End::most_tasks;
-        add(group, {batch.end == End::most_tasks ? ">= none" : "none", "", "", ""});
+        has_full_ |= !batch.full.empty();
+        add(group,
+            {batch.end == End::most_tasks ? ">= none" : "none", "", "", names_of(batch.full)});
         continue;
       }
       const bool is_least = batch.end == End::most_tasks, is_most = batch.end == End::most_tried;
       has_bounds_ |= is_least;
       has_most_ |= is_most;
       has_full_ |= !batch.full.empty() && !is_most;
-      add(group,
-          {fmt::format("{}{}", is_least ? ">= " : "", batch.batch),
-           fmt::format("{}", batch.micro_batch),
-           fmt::format("{:.1f}", batch.plan->evaluation.result->tokens_per_second),
-           is_most ? "nothing" : names_of(batch.full)});
+      add(group, {fmt::format("{}{}", is_least ? ">= " : "", batch.batch),
+                  fmt::format("{}", batch.micro_batch),
+                  fmt::format("{:.1f}", batch.plan->evaluation.result->tokens_per_second),
+                  is_most ? "nothing" : names_of(batch.full)});
     }
     return group;
   }
@@ -161,8 +164,8 @@ class FitText {
       for (const Cells& column : group.columns) {
         std::size_t width = 0;
         for (const std::string& cell : column) width = std::max(width, cell.size());
-        const bool is_left = column.front() == "policy" || column.front() == "full" ||
-                             column.front() == "built in";
+        const bool is_left =
+            column.front() == "policy" || column.front() == "full" || column.front() == "built in";
         for (std::size_t line = 0; line < lines; ++line) {
           if (!block[line].empty()) block[line] += "  ";
           block[line] += is_left ? fmt::format("{:<{}}", column[line], width)
@@ -187,37 +190,43 @@ class FitText {
     std::string text;
     if (has_full_)
       text += "full: the memory that one layer, or one micro-batch, more would overflow\n";
+    if (has_end_) text += "full nothing, of layers: a model has no more\n";
     if (has_most_)
       text += fmt::format(
-          "full nothing: memory ends no batch of at most {} micro-batches and 2^22 tokens\n",
+          "full nothing, of a batch: memory ends none of at most {} micro-batches and 2^22 "
+          "tokens\n",
           most_micro_batches);
     const FitColumns& columns = table_.columns;
     if (std::count(columns.least.begin(), columns.least.end(), true) > 0) {
-      text += "least memory, in three digits: so much fits, one less in the last digit does not; "
-              "the other memories as the machine has them:";
+      text +=
+          "least memory, in three digits: so much fits, one less in the last digit does not; "
+          "the other memories as the machine has them:";
       const Sizes sizes = sizes_of(table_.problem.machine);
       for (const Tier tier : tiers)
         text += fmt::format("{} {} {}", tier == Tier::gpu ? "" : ",", to_string(tier),
                             bytes_text(sizes[static_cast<std::size_t>(tier)]));
       text += "\n";
     }
-    if (has_other_) text += "(ssd) and the like: with less of it that memory overflows, not this one\n";
+    if (has_other_)
+      text += "(ssd) and the like: with less of it that memory overflows, not this one\n";
     if (has_more_) text += "*: more than the machine has\n";
     if (has_none_)
-      text += "ssd full and the like: no size of it that was tried is enough, for that memory is "
-              "too small\n";
+      text +=
+          "ssd full and the like: no size of it that was tried is enough, for that memory is "
+          "too small\n";
     if (has_bounds_) text += ">= and <=: more, or less, may fit, which takes too long to try\n";
     for (const FitRow& row : table_.rows) {
       if (row.policy == "spillway" && row.refused.empty())
-        text += "spillway: its own plan, which nobody searched for; others of its plans may fit "
-                "more, or take less\n";
+        text +=
+            "spillway: its own plan, which nobody searched for; others of its plans may fit "
+            "more, or take less\n";
     }
     return text;
   }
 
   const FitTable& table_;
   bool has_full_ = false, has_most_ = false, has_other_ = false, has_more_ = false;
-  bool has_none_ = false, has_bounds_ = false;
+  bool has_none_ = false, has_bounds_ = false, has_end_ = false;
 };
 
 }  // namespace

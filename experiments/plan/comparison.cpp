@@ -129,8 +129,7 @@ class Comparing {
       if (own->evaluation.result && !is_faster(other, *own)) continue;
       const Schedule& schedule = other.evaluation.schedule;
       if (request_.recomputation && !follows(schedule)) continue;
-      const std::string policy =
-          spillway_policy(plan_of(schedule.problem(), schedule.policy()));
+      const std::string policy = spillway_policy(plan_of(schedule.problem(), schedule.policy()));
       Candidate same = evaluated(policy, schedule.problem().workload.micro_batch);
       same.asked = own->asked;
       if (same.evaluation.result && (!own->evaluation.result || is_faster(same, *own)))
@@ -181,9 +180,8 @@ class Comparing {
     row.follows = !request_.recomputation || row.recomputation == *request_.recomputation;
     // What a search found is no match for what nobody searched for. Names that are given are meant
     // to be compared; of those that are not, a variant is not what was published.
-    const bool is_like_the_others =
-        request_.at_best || row.settings == SettingsBy::published ||
-        (row.settings == SettingsBy::given && result_.names_given);
+    const bool is_like_the_others = request_.at_best || row.settings == SettingsBy::published ||
+                                    (row.settings == SettingsBy::given && result_.names_given);
     row.competes = is_like_the_others && row.follows && candidate.evaluation.result;
     return row;
   }

@@ -17,7 +17,7 @@ namespace spillway {
 struct CompareRequest {
   std::vector<std::string> policies;  // empty: all that `auto` chooses among
   bool choose_micro_batch = true;
-  bool at_best = false;                       // with the settings that a search finds; else as named
+  bool at_best = false;  // with the settings that a search finds; else as named
   std::optional<Recomputation> recomputation;  // of every policy whose settings allow it
   WholeRun run;
   int steps = default_steps;

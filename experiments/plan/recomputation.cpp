@@ -31,8 +31,7 @@ const char* to_string(Recomputation recomputation) {
 }
 
 std::optional<Recomputation> parse_recomputation(const std::string& text) {
-  for (const Recomputation one :
-       {Recomputation::off, Recomputation::needed, Recomputation::full}) {
+  for (const Recomputation one : {Recomputation::off, Recomputation::needed, Recomputation::full}) {
     if (text == to_string(one)) return one;
   }
   return {};
@@ -58,15 +57,14 @@ std::string with_recomputation(const std::string& policy, Recomputation recomput
   const std::string value = to_string(recomputation);
   const ParsedPolicy parsed = parse_policy(policy);
   const std::vector<PolicyOption>& options = parsed.info.options;
-  const auto option = std::find_if(options.begin(), options.end(), [](const PolicyOption& one) {
-    return one.name == option_name;
-  });
+  const auto option = std::find_if(options.begin(), options.end(),
+                                   [](const PolicyOption& one) { return one.name == option_name; });
   if (option == options.end() || !option->domain.holds(value)) return policy;
   const auto given = parsed.options.find(option_name);
   if (given != parsed.options.end() && given->second != value)
-    throw InputError(fmt::format("policy {}: all are to have recompute={}", policy, value),
-                     "leave recompute out of the policy, or ask for " +
-                         Setting{option_name, given->second});
+    throw InputError(
+        fmt::format("policy {}: all are to have recompute={}", policy, value),
+        "leave recompute out of the policy, or ask for " + Setting{option_name, given->second});
   return with_policy_option(policy, option_name, value);
 }
 

@@ -99,29 +99,38 @@ FitTable fit_table(const ProblemRequest& request, const PlansAsked& asked,
   // which thread was faster.
   std::vector<std::function<void()>> answers;
   const auto answer = [&](const FitRow& row, auto find) {
-    answers.push_back([&, find = std::move(find)] {
+    answers.push_back([&asked, &teller, &row, find = std::move(find)] {
       const Planner planner = planner_of(with_policy(asked, row.policy));
       find(planner, [&](const std::string& what) { teller.say(row.policy + ": " + what); });
       teller.finish_one();
     });
   };
   using Say = std::function<void(const std::string&)>;
+  std::vector<FitRow*> rows;
   for (FitRow& row : table.rows) {
-    if (!row.refused.empty()) continue;
+    if (row.refused.empty()) rows.push_back(&row);
+  }
+  // What takes longest comes first: then no thread is left alone with it, and less is left than the
+  // first answers let expect.
+  for (FitRow* row : rows) {
     if (columns.model)
-      answer(row, [&](const Planner& planner, const Say& say) {
-        row.model = largest_model(problem, planner, say);
+      answer(*row, [row, &problem](const Planner& planner, const Say& say) {
+        row->model = largest_model(problem, planner, say);
       });
+  }
+  for (FitRow* row : rows) {
     if (columns.batch)
-      answer(row, [&](const Planner& planner, const Say& say) {
+      answer(*row, [row, &problem](const Planner& planner, const Say& say) {
         say("looking for the largest batch");
-        row.batch = largest_batch(problem, planner);
+        row->batch = largest_batch(problem, planner);
       });
+  }
+  for (FitRow* row : rows) {
     for (const Tier tier : tiers) {
       const auto t = static_cast<std::size_t>(tier);
       if (!columns.least[t]) continue;
-      answer(row, [&request, &row, tier, t](const Planner& planner, const Say& say) {
-        row.least[t] = least_memory(request, tier, planner, say);
+      answer(*row, [row, &request, tier, t](const Planner& planner, const Say& say) {
+        row->least[t] = least_memory(request, tier, planner, say);
       });
     }
   }

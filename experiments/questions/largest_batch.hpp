@@ -23,7 +23,7 @@ struct LargestBatch {
   // most_tokens_tried tokens; where gradients are summed, memory often sets no limit at all.
   // most_tasks: larger ones may fit, but take too long to try.
   enum class End : std::uint8_t { memory, most_tried, most_tasks } end = End::memory;
-  std::vector<Tier> full;  // tiers that are too small for one micro-batch more, or for one
+  std::vector<Tier> full;         // tiers that are too small for one micro-batch more, or for one
   std::optional<Candidate> plan;  // of that batch at that micro-batch
 };
 

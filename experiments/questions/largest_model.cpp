@@ -86,6 +86,29 @@ class ModelSearch {
     return at->second.fits();
   }
 
+  // In micro-batches of one size: a fraction of the work, where it does not fit.
+  bool fits_layers_in(std::int64_t layers, std::int64_t size) {
+    const auto known = known_.find(layers);
+    if (known != known_.end()) return known->second.fits();
+    say(fmt::format("trying {} with {} layers", problem_.model.name, layers));
+    Problem problem = with_layers(layers);
+    problem.workload.micro_batch = size;
+    planner_.begin();
+    std::optional<Fit> found = planner_.fit(problem);
+    if (!found || !found->need.fits()) return false;
+    known_[layers] = {size, std::move(found), false};
+    return true;
+  }
+
+  // Of the few counts above, one that fits in micro-batches of another size; 0: none does.
+  std::int64_t next_that_fits(std::int64_t layers, std::int64_t most) {
+    for (std::int64_t more = layers + 1; more <= std::min(most, layers + neighbours_tried);
+         ++more) {
+      if (fits_layers(more)) return more;
+    }
+    return 0;
+  }
+
   std::optional<Candidate> plan_of(Problem problem, const MicroBatchFit& found) const {
     if (!found.fits()) return {};
     problem.workload.micro_batch = found.micro_batch;
@@ -117,9 +140,12 @@ class ModelSearch {
       if (one.fit) answer_.full = full_tiers(one.fit->need);
       return;
     }
-    const std::int64_t start = fits_layers(problem_.model.layers) ? problem_.model.layers : 1;
-    std::int64_t layers =
-        largest_that_holds(start, most, [&](std::int64_t count) { return fits_layers(count); });
+    std::int64_t layers = fits_layers(problem_.model.layers) ? problem_.model.layers : 1;
+    for (std::int64_t from = layers; from > 0; from = next_that_fits(layers, most)) {
+      const std::int64_t size = known_[from].micro_batch;
+      layers = largest_that_holds(from, most,
+                                  [&](std::int64_t count) { return fits_layers_in(count, size); });
+    }
     for (; layers > 0 && !answer_.plan; --layers) {
       if (!fits_layers(layers)) continue;
       answer_.plan = plan_of(with_layers(layers), known_[layers]);

@@ -1,5 +1,5 @@
-// The search for a size: what fits is nearly, but not quite, monotone in it, since a larger size may
-// be packed tighter.
+// The search for a size: what fits is nearly, but not quite, monotone in it, since a larger size
+// may be packed tighter.
 #pragma once
 
 #include <algorithm>

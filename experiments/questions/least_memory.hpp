@@ -25,12 +25,12 @@ struct LeastMemory {
   // As what the request's gpu_memory or host_memory, or the machine's ssd.capacity, would be. 0:
   // nothing of it is needed.
   std::optional<std::uint64_t> bytes;  // nothing: it does not fit with any size that was tried
-  std::uint64_t too_little = 0;        // the next smaller size, which does not fit; 0: there is none
+  std::uint64_t too_little = 0;  // the next smaller size, which does not fit; 0: there is none
   // A smaller size may fit: it takes too long to try in every micro-batch.
   bool cut_short = false;
-  std::vector<Tier> full;  // with too_little or, where nothing fits, with all that was tried
-  std::int64_t micro_batch = 0;        // with `bytes`
-  std::string policy;                  // with `bytes`, its open options settled
+  std::vector<Tier> full;        // with too_little or, where nothing fits, with all that was tried
+  std::int64_t micro_batch = 0;  // with `bytes`
+  std::string policy;            // with `bytes`, its open options settled
   bool is_more_than_there_is = false;  // than the request's machine has
 };
 

@@ -97,12 +97,9 @@ Json fit_json(const LargestBatch& batch) {
 Json fit_json(const LeastMemory& least) {
   if (!least.bytes)
     return {{"bytes", nullptr}, {"full", tiers_json(least.full)}, {"cut_short", least.cut_short}};
-  return {{"bytes", *least.bytes},
-          {"too_little_bytes", least.too_little},
-          {"full", tiers_json(least.full)},
-          {"more_than_there_is", least.is_more_than_there_is},
-          {"cut_short", least.cut_short},
-          {"micro_batch", least.micro_batch},
+  return {{"bytes", *least.bytes},          {"too_little_bytes", least.too_little},
+          {"full", tiers_json(least.full)}, {"more_than_there_is", least.is_more_than_there_is},
+          {"cut_short", least.cut_short},   {"micro_batch", least.micro_batch},
           {"policy", least.policy}};
 }
 

@@ -28,8 +28,8 @@ struct SettingsSearch {
 };
 
 // The best few that fit, the fastest first, of those the policy as given among them at its fastest
-// micro-batch if that fits. Empty: nothing fits that was tried. What the pricer does not allow is not
-// tried. Throws InputError where the policy is wrong.
+// micro-batch if that fits. Empty: nothing fits that was tried. What the pricer does not allow is
+// not tried. Throws InputError where the policy is wrong.
 std::vector<PricedTrial> best_settings(Pricer& pricer, const std::string& policy,
                                        const SettingsSearch& search);
 

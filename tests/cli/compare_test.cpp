@@ -44,7 +44,8 @@ TEST_CASE("A row alone is no winner, in text or in JSON") {
   CHECK(table(alone)["policies"].size() == 1);
   CHECK_THAT(run(compare(alone)).out, !Catch::Contains("<-"));
   // The other does not fit.
-  const Words one_fits = {"--policy", "resident", "--policy", "zero-infinity", "--gpu-memory", "6MB"};
+  const Words one_fits = {"--policy",      "resident",     "--policy",
+                          "zero-infinity", "--gpu-memory", "6MB"};
   const json found = table(one_fits);
   CHECK(found["policies"][0]["fits"] == false);
   CHECK(found["fastest"].is_null());
@@ -60,8 +61,7 @@ TEST_CASE("What a search found does not win against policies as published") {
   std::string fastest;
   for (const json& row : found["policies"]) {
     const json& compared = row["compared"];
-    CHECK(compared["competes"] ==
-          (row["fits"].get<bool>() && compared["settings"] == "published"));
+    CHECK(compared["competes"] == (row["fits"].get<bool>() && compared["settings"] == "published"));
     if (!compared["competes"].get<bool>() || row["step_seconds"].get<double>() >= least) continue;
     least = row["step_seconds"];
     fastest = row["policy"];
@@ -90,8 +90,8 @@ TEST_CASE("At its best each policy shows settings that estimate takes, at the st
 }
 
 TEST_CASE("With one recomputation for all, a row that cannot follow is named and left out") {
-  const Words asked = {"--policy", "resident", "--policy", "greedysnake", "--policy",
-                       "zero-infinity", "--recompute"};
+  const Words asked = {"--policy", "resident",      "--policy",   "greedysnake",
+                       "--policy", "zero-infinity", "--recompute"};
   const json off = table(asked + Words{"off"});
   CHECK(off["comparison"]["recomputation"] == "off");
   CHECK(off["policies"][0]["compared"]["follows"] == true);
@@ -109,7 +109,6 @@ TEST_CASE("With one recomputation for all, a row that cannot follow is named and
   }
   CHECK(full["fastest"].is_string());
   check_complaint(run(compare({"--recompute", "half"})), 2, "half", "--help");
-  check_complaint(
-      run(compare({"--policy", "fuyou:recompute=needed", "--recompute", "full"})), 2,
-      "all are to have recompute=full", "--recompute needed");
+  check_complaint(run(compare({"--policy", "fuyou:recompute=needed", "--recompute", "full"})), 2,
+                  "all are to have recompute=full", "--recompute needed");
 }

@@ -85,8 +85,8 @@ TEST_CASE("A micro-batch that is set holds for every answer") {
 }
 
 TEST_CASE("The table has a row for each policy, and says what its cells mean") {
-  const Words asked = {"--policy",     "zero-infinity", "--policy", "resident", "--batch", "2",
-                       "--gpu-memory", "6MB"};
+  const Words asked = {"--policy", "zero-infinity", "--policy", "resident", "--batch",
+                       "2",        "--gpu-memory",  "6MB"};
   const Outcome outcome = run(fit(asked));
   INFO(outcome.err);
   REQUIRE(outcome.exit_code == 0);
@@ -115,8 +115,8 @@ TEST_CASE("What fit cannot answer names what would do") {
   check_complaint(run(fit({"--policy", "nope"})), 2, "unknown policy 'nope'", "resident");
   check_complaint(run(Words{"fit", "--model", "gpt-tiny"}), 2, "--machine is required", "--help");
   for (const char* question : {"batch", "model"}) {
-    const Outcome outcome = run(
-        fit({"--largest", question, "--policy", "zero-infinity", "--gpu-memory", "100KB"}));
+    const Outcome outcome =
+        run(fit({"--largest", question, "--policy", "zero-infinity", "--gpu-memory", "100KB"}));
     check_complaint(outcome, 3, "does not fit", "would make it fit");
     CHECK_THAT(outcome.out, Catch::Contains("none") && Catch::Contains("gpu"));
   }

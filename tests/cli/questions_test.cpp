@@ -130,9 +130,9 @@ TEST_CASE("Questions that cannot be answered name what would do") {
                   "unknown price list nothing", "example");
   check_complaint(run(ask({"--cheapest", "example", "--tokens-per-second", "0"})), 2,
                   "--tokens-per-second 0", "--tokens-per-second 500");
-  check_complaint(run(ask({"--cheapest", "example", "--tokens-per-second", "5",
-                           "--smallest-batch", "90%"})),
-                  2, "excludes", "--help");
+  check_complaint(
+      run(ask({"--cheapest", "example", "--tokens-per-second", "5", "--smallest-batch", "90%"})), 2,
+      "excludes", "--help");
   check_complaint(run(Words{"estimate"} + tiny_problem()), 2, "--machine is required", "--help");
   check_complaint(run(ask({"--smallest-batch", "90%"})), 2, "--batch 2: the batch is the answer",
                   "leave it out");

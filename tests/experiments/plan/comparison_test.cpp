@@ -114,7 +114,8 @@ TEST_CASE("at its best no policy is slower than as named, and its settings are w
     CHECK(evaluate(same, policy(one), asked.steps).result->step_seconds == seconds(one));
   }
   // What the text gives is kept; options of DeepSpeed's gain much.
-  CHECK_THAT(policy(best.candidates.all[1]), Catch::Contains("alpha=0,") || Catch::EndsWith("alpha=0"));
+  CHECK_THAT(policy(best.candidates.all[1]),
+             Catch::Contains("alpha=0,") || Catch::EndsWith("alpha=0"));
   CHECK(seconds(best.candidates.all[0]) < 0.9 * seconds(named.candidates.all[0]));
   CHECK(to_json(best)["comparison"]["settings"] == "best");
 }
