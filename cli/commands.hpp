@@ -13,6 +13,7 @@ inline constexpr int exit_interrupted = 130;
 
 void add_calibrate(CLI::App& app, int& exit_code);
 void add_estimate(CLI::App& app, int& exit_code);
+void add_fit(CLI::App& app, int& exit_code);
 void add_simulate(CLI::App& app, int& exit_code);
 void add_compare(CLI::App& app, int& exit_code);
 void add_tune(CLI::App& app, int& exit_code);

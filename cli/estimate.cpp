@@ -145,7 +145,7 @@ void add_estimate(CLI::App& app, int& exit_code) {
   auto* robust = command->add_flag(
       "--robust", options->robust,
       "how the step changes where the machine's rates are others than its file says");
-  for (const char* question : {"--largest", "--smallest-batch", "--cheapest"})
+  for (const char* question : {"--smallest-batch", "--cheapest"})
     robust->excludes(command->get_option(question));
   command->add_flag("--json", options->json, "print one JSON object (docs/metrics.md)");
   command->callback(

@@ -58,6 +58,7 @@ void build(CLI::App& app, int& exit_code) {
                   cli::exit_interrupted));
   cli::add_calibrate(app, exit_code);
   cli::add_estimate(app, exit_code);
+  cli::add_fit(app, exit_code);
   cli::add_simulate(app, exit_code);
   cli::add_compare(app, exit_code);
   cli::add_tune(app, exit_code);
@@ -124,6 +125,8 @@ int complain_of_usage(const CLI::App& app, const CLI::ParseError& error) {
     const std::string name = extra.front().substr(0, extra.front().find('='));
     what = fmt::format("{}: unknown option {}", command.get_name(), name);
     if (!near_names(name, known).empty()) hint = unknown_name_hint(name, known);
+    if (command.get_name() == "estimate" && name == "--largest")
+      hint = "`spillway fit` answers this, with the same options: spillway fit --largest batch";
   }
   return complain(what, hint, cli::exit_input);
 }

@@ -18,7 +18,9 @@ struct ProblemOptions : ProblemRequest {
   // And --framework, for subcommands that simulate.
   void add_framework_to(CLI::App& command);
   // How a policy is evaluated. On a GPU that was measured: with the kernel batch that training
-  // would choose, unless --sequences-at-once is given. `activity` is told of each evaluation.
+  // would choose, unless --sequences-at-once is given.
+  EvaluateOne evaluation(const Problem& problem) const;
+  // The same, and `activity` is told of each evaluation.
   EvaluateOne evaluation(const Problem& problem, Activity& activity) const;
   // What that makes of a problem, whose micro-batch is set; empty: nothing.
   std::function<void(Problem&)> settle(const Problem& problem) const;

@@ -72,8 +72,8 @@ double parse_share(const std::string& text) {
   return share;
 }
 
-Planners planners_of(const ProblemOptions& options, const RunOptions& run, const Problem& problem,
-                     const std::vector<std::string>& policies, Activity& activity) {
+PlansAsked plans_asked(const ProblemOptions& options, const RunOptions& run, const Problem& problem,
+                       const std::vector<std::string>& policies) {
   PlansAsked asked;
   for (const std::string& policy : policies) {
     for (const std::string& one : policies_named(policy)) {
@@ -85,34 +85,50 @@ Planners planners_of(const ProblemOptions& options, const RunOptions& run, const
   asked.run = [&run, framework = problem.framework](const Workload& workload) {
     return run.whole_run(workload, framework);
   };
+  asked.evaluate_one = options.evaluation(problem);
+  asked.settle = options.settle(problem);
+  return asked;
+}
+
+Planners planners_of(const ProblemOptions& options, const RunOptions& run, const Problem& problem,
+                     const std::vector<std::string>& policies, Activity& activity) {
+  PlansAsked asked = plans_asked(options, run, problem, policies);
   asked.evaluate_one = options.evaluation(problem, activity);
-  if (options.chooses_sequences_at_once() && is_measured_gpu(problem.machine))
-    asked.settle = [](Problem& settled) { settled.use_gpu_sequences_at_once(); };
-  return {planner_of(asked), planners_of_each(asked), policies};
+  return {planner_of(asked), policies};
+}
+
+void fail_to_fit_at_all(const ProblemOptions& options, const RunOptions& run,
+                        const Problem& problem, const std::vector<std::string>& policies) {
+  Problem smallest = problem;
+  Workload& workload = smallest.workload;
+  if (options.chooses_micro_batch()) workload.micro_batch = 1;
+  workload.batch = workload.micro_batch * workload.ranks;
+  const WholeRun whole = run.whole_run(workload, smallest.framework);
+  const Candidates found = evaluate_as_asked(options, smallest, policies, whole, default_steps);
+  if (found.chosen)
+    throw FitError("larger ones take too long to try: " + smallest.model.name +
+                       fmt::format(" fits with {} sequences a step", workload.batch),
+                   "name one with " + Setting{"policy"} + ", which is tried at length");
+  fail_to_fit(found, options, smallest, policies, whole, default_steps);
 }
 
 void QuestionOptions::add_to(CLI::App& command) {
-  auto* first =
-      command
-          .add_option("--largest", largest, "model | batch: the largest model, or batch, that fits")
-          ->check(CLI::IsMember({"model", "batch"}));
-  auto* second = command.add_option("--smallest-batch", smallest_batch,
-                                    "the smallest batch that reaches this share of the peak "
-                                    "throughput, e.g. 90%, and the curve behind it");
-  auto* third = command.add_option("--cheapest", cheapest,
-                                   "the cheapest machine of this price list (a TOML file, or "
-                                   "`example`) that reaches --tokens-per-second");
+  auto* share = command.add_option("--smallest-batch", smallest_batch,
+                                   "the smallest batch that reaches this share of the peak "
+                                   "throughput, e.g. 90%, and the curve behind it");
+  auto* list = command.add_option("--cheapest", cheapest,
+                                  "the cheapest machine of this price list (a TOML file, or "
+                                  "`example`) that reaches --tokens-per-second");
   auto* speed = command.add_option("--tokens-per-second", tokens_per_second,
                                    "throughput that --cheapest is to reach");
   command
       .add_option("--drives-last", drives_last,
                   "years that the drives of --cheapest are to last, training day and night; "
                   "default: any")
-      ->needs(third);
-  first->excludes(second)->excludes(third);
-  second->excludes(third);
-  third->needs(speed);
-  speed->needs(third);
+      ->needs(list);
+  share->excludes(list);
+  list->needs(speed);
+  speed->needs(list);
 }
 
 void QuestionOptions::complete(ProblemOptions& problem) const {
@@ -129,8 +145,8 @@ void QuestionOptions::complete(ProblemOptions& problem) const {
     if (problem.machine.empty()) problem.machine = load_price_list(cheapest).machine;
   }
   if (problem.machine.empty()) throw CLI::RequiredError("--machine");
-  if (!smallest_batch.empty()) parse_share(smallest_batch);
-  if (largest != "batch" && smallest_batch.empty()) return;
+  if (smallest_batch.empty()) return;
+  parse_share(smallest_batch);
   if (problem.workload.contains("batch"))
     throw InputError(Setting{"batch", problem.workload["batch"]} + ": the batch is the answer here",
                      "leave it out, or ask for the plan of that batch without the question");
@@ -142,34 +158,12 @@ void QuestionOptions::answer(const ProblemOptions& options, const RunOptions& ru
                              const Problem& problem, const Planners& planners, Activity& activity,
                              bool json, int& exit_code) const {
   const Say say = [&activity](const std::string& what) { activity.say(what); };
-  const auto require = [&](bool answered, Problem smallest) {
-    if (answered) return;
-    exit_code = exit_does_not_fit;
-    const WholeRun whole = run.whole_run(smallest.workload, smallest.framework);
-    smallest.validate();
-    const Candidates found = planners.all.best(smallest, planners.all.choose_micro_batch);
-    if (found.chosen)
-      throw FitError("larger ones take too long to try: " + smallest.model.name +
-                         fmt::format(" fits with {} sequences a step", smallest.workload.batch),
-                     "name one with " + Setting{"policy"} + ", which is tried at length");
-    fail_to_fit(found, options, smallest, planners.policies, whole, default_steps);
-  };
-  Problem smallest = problem;
-  if (planners.all.choose_micro_batch) smallest.workload.micro_batch = 1;
-  smallest.workload.batch = smallest.workload.micro_batch;
-  if (largest == "batch") {
-    const std::vector<LargestBatch> batches = largest_batches(problem, planners.each, say);
-    require(batches.front().batch > 0, smallest);
-    show(batches, problem, json);
-  } else if (largest == "model") {
-    const LargestModel model = largest_model(problem, planners.all, say);
-    require(model.layers > 0 || model.of_family, problem);
-    show(model, problem, json);
-  } else if (!smallest_batch.empty()) {
+  if (!smallest_batch.empty()) {
     const SmallestBatch batch =
         spillway::smallest_batch(problem, planners.all, parse_share(smallest_batch), say);
-    require(batch.peak.batch > 0, smallest);
-    show(batch, problem, json);
+    if (batch.peak.batch > 0) return show(batch, problem, json);
+    exit_code = exit_does_not_fit;
+    fail_to_fit_at_all(options, run, problem, planners.policies);
   } else {
     const PriceList list = load_price_list(cheapest);
     const CheapestMachine machine =

@@ -1,5 +1,5 @@
-// The options that ask a question of many plans, and the answers: --largest, --smallest-batch,
-// --cheapest (docs/questions.md).
+// The options that ask a question of many plans, and the answers: --smallest-batch, --cheapest
+// (docs/questions.md).
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -14,10 +14,14 @@
 
 namespace spillway::cli {
 
-// Who answers: one planner for all that is asked, and those that are told apart in a table.
+// What the options say of plans by these policies, of which `auto` is all candidates. The options
+// are used as long as the answer is.
+PlansAsked plans_asked(const ProblemOptions& options, const RunOptions& run, const Problem& problem,
+                       const std::vector<std::string>& policies);
+
+// Who answers.
 struct Planners {
   Planner all;
-  std::vector<Planner> each;
   std::vector<std::string> policies;  // for hints, where nothing fits
 };
 
@@ -25,12 +29,18 @@ struct Planners {
 Planners planners_of(const ProblemOptions& options, const RunOptions& run, const Problem& problem,
                      const std::vector<std::string>& policies, Activity& activity);
 
+// Throws FitError, with what would help, where not even the smallest batch of the problem fits: one
+// sequence, or one micro-batch where its size is set.
+[[noreturn]] void fail_to_fit_at_all(const ProblemOptions& options, const RunOptions& run,
+                                     const Problem& problem,
+                                     const std::vector<std::string>& policies);
+
 struct QuestionOptions {
-  std::string largest, smallest_batch, cheapest;
+  std::string smallest_batch, cheapest;
   double tokens_per_second = 0, drives_last = 0;
 
   void add_to(CLI::App& command);
-  bool any() const { return !largest.empty() || !smallest_batch.empty() || !cheapest.empty(); }
+  bool any() const { return !smallest_batch.empty() || !cheapest.empty(); }
   // With --cheapest, the machine of the price list where none is named. Throws InputError.
   void complete(ProblemOptions& problem) const;
   // Prints the answer to the question that was asked. Throws FitError where there is none.

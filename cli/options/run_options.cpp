@@ -45,8 +45,12 @@ Durability durability_of(const std::string& text, const std::string& framework) 
   return parse_durability(text);
 }
 
-void RunOptions::add_to(CLI::App& command) {
+void RunOptions::add_durability_to(CLI::App& command) {
   command.add_option("--durability", durability, durability_help());
+}
+
+void RunOptions::add_to(CLI::App& command) {
+  add_durability_to(command);
   auto* count = command.add_option("--steps", steps,
                                    "optimizer steps of the whole training: what it writes, and how "
                                    "much of the drives' life that takes");

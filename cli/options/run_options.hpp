@@ -25,6 +25,8 @@ struct RunOptions {
 
   // Adds --durability, --steps and --tokens, of the whole training.
   void add_to(CLI::App& command);
+  // Adds --durability alone.
+  void add_durability_to(CLI::App& command);
   WholeRun whole_run(const Workload& workload, const std::string& framework) const;
 };
 

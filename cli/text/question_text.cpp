@@ -21,30 +21,11 @@ std::string plan_text(const Candidate& plan) {
       wear_text(plan.wear, plan.evaluation.schedule.problem().machine));
 }
 
-std::string end_text(const LargestBatch& one) {
-  switch (one.end) {
-    case LargestBatch::End::memory:
-      return one.full.empty() ? "memory is full"
-                              : fmt::format("{} memory is full", tiers_text(one.full));
-    case LargestBatch::End::most_tried:
-      return "not memory: no more than this is tried";
-    case LargestBatch::End::most_tasks:
-      return "at least: more may fit, but takes too long to try";
-  }
-  return "";
-}
-
 template <class Row>
 std::size_t policy_width(const std::vector<Row>& rows) {
   std::size_t width = 6;
   for (const Row& row : rows) width = std::max(width, row.policy.size());
   return width;
-}
-
-std::string parameters_text(std::int64_t parameters) {
-  const auto count = static_cast<double>(parameters);
-  return count >= 1e9 ? fmt::format("{:.1f} billion parameters", count / 1e9)
-                      : fmt::format("{:.2f} million parameters", count / 1e6);
 }
 
 std::string point_line(const BatchPoint& point, const BatchPoint& peak, std::size_t width,
@@ -86,61 +67,6 @@ std::string life_text(double years) {
   };
   if (years < 1) return digits(365.25 * years) + " days";
   return digits(years) + (years == 1 ? " year" : " years");
-}
-
-std::string answer_text(const Problem& problem, const std::vector<LargestBatch>& batches) {
-  std::string text =
-      fmt::format("largest batch of {} on {}, in sequences of {} tokens\n", problem.model.name,
-                  problem.machine.name, problem.workload.sequence);
-  const std::size_t width = policy_width(batches);
-  text += fmt::format("{:<{}} {:>7} {:>6} {:>9} {:>10} {:>10}  {}\n", "policy", width, "batch",
-                      "micro", "one piece", "step", "tokens/s", "what ends it");
-  for (const LargestBatch& one : batches) {
-    if (!one.plan) {
-      text += fmt::format("{:<{}} does not fit at all\n", one.policy, width);
-      continue;
-    }
-    const SimulationResult& result = *one.plan->evaluation.result;
-    text +=
-        fmt::format("{:<{}} {:>7} {:>6} {:>9} {:>10} {:>10.1f}  {}\n", one.policy, width, one.batch,
-                    one.micro_batch, one.largest_micro_batch, format_seconds(result.step_seconds),
-                    result.tokens_per_second, end_text(one));
-  }
-  if (!batches.empty() && batches.front().plan) text += plan_text(*batches.front().plan);
-  return text;
-}
-
-std::string answer_text(const Problem& problem, const LargestModel& model) {
-  std::string text =
-      fmt::format("largest model on {}, {} sequences of {} tokens a step\n", problem.machine.name,
-                  problem.workload.batch, problem.workload.sequence);
-  if (model.of_family && model.of_family_plan) {
-    const ModelSpec& largest = model.family[*model.of_family];
-    text += fmt::format("built in     {}, {}, with {}: {} a step", largest.name,
-                        parameters_text(largest.parameters()),
-                        model.of_family_plan->evaluation.schedule.policy(),
-                        format_seconds(model.of_family_plan->evaluation.result->step_seconds));
-    text += *model.of_family + 1 == model.family.size() ? std::string("; there is no larger one\n")
-            : model.family_cut_short
-                ? std::string("; whether a larger one fits takes too long to try\n")
-                : fmt::format("; not {}\n", model.family[*model.of_family + 1].name);
-  } else {
-    text += model.family_cut_short ? "built in     none fits of what was tried in time\n"
-                                   : "built in     none fits\n";
-  }
-  if (!model.plan) {
-    text += fmt::format("by layers    not even one layer of {} fits{}\n", problem.model.name,
-                        model.cut_short ? " of what was tried in time" : "");
-    return model.of_family_plan ? text + plan_text(*model.of_family_plan) : text;
-  }
-  text += fmt::format("by layers    {} of {}, {}, with {}", model.layers, problem.model.name,
-                      parameters_text(model.parameters), model.plan->evaluation.schedule.policy());
-  text += model.reached_end ? std::string("; a model has no more\n")
-          : model.cut_short ? std::string("; at least: more take too long to try\n")
-          : model.full.empty()
-              ? std::string("; one more does not fit\n")
-              : fmt::format("; with one more {} memory is full\n", tiers_text(model.full));
-  return text + plan_text(*model.plan);
 }
 
 std::string answer_text(const Problem& problem, const SmallestBatch& batch) {

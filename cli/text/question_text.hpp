@@ -5,16 +5,12 @@
 #include <vector>
 
 #include "experiments/questions/cheapest_machine.hpp"
-#include "experiments/questions/largest_batch.hpp"
-#include "experiments/questions/largest_model.hpp"
 #include "experiments/questions/robustness.hpp"
 #include "experiments/questions/smallest_batch.hpp"
 
 namespace spillway::cli {
 
 // `problem` is what was asked about.
-std::string answer_text(const Problem& problem, const std::vector<LargestBatch>& batches);
-std::string answer_text(const Problem& problem, const LargestModel& model);
 std::string answer_text(const Problem& problem, const SmallestBatch& batch);
 std::string answer_text(const Problem& problem, const CheapestMachine& machine,
                         const PriceList& list);

@@ -111,7 +111,7 @@ Candidates evaluate_candidates(const Problem& problem, bool choose_micro_batch,
       tasks_left -= std::min(tasks_left, evaluation.tasks);
       const SimulationResult* result = evaluation.result ? &*evaluation.result : nullptr;
       Wear wear = wear_of(evaluation.schedule, result, run);
-      candidates.all.push_back({std::move(evaluation), wear});
+      candidates.all.push_back({std::move(evaluation), wear, policy});
     } catch (const InputError& error) {
       if (!refused) refused = std::current_exception();
       candidates.refused.push_back({policy, error.what()});

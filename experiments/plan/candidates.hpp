@@ -22,6 +22,7 @@ std::vector<std::string> policies_named(const std::string& policy);
 struct Candidate {
   Evaluation evaluation;  // no result: it does not fit memory, or its store does not fit the drives
   Wear wear;
+  std::string asked = {};  // the policy's text as it was asked for
 };
 
 // A candidate that cannot run the problem at all.

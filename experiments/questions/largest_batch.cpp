@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "experiments/questions/largest_that_holds.hpp"
+#include "policies/machine/gpu_workspaces.hpp"
 
 namespace spillway {
 
@@ -24,7 +25,12 @@ class BatchSearch {
   LargestBatch search() {
     planner_.begin();
     find_micro_batches();
-    if (single_ == 0) return std::move(answer_);
+    if (single_ == 0) {
+      const auto least = known_.begin();  // the one that was tried first
+      if (least->second) answer_.full = full_tiers(least->second->need);
+      if (planner_.cut_short()) answer_.end = LargestBatch::End::most_tasks;
+      return std::move(answer_);
+    }
     answer_.largest_micro_batch = single_;
     take(single_, 1);
     if (several_ > 0) {
@@ -51,6 +57,8 @@ class BatchSearch {
     Problem problem = problem_;
     problem.workload.micro_batch = micro_batch;
     problem.workload.batch = micro_batch * parts * problem.workload.ranks;
+    // Those of the largest micro-batch that the batch may be computed in.
+    if (problem.machine.gpu.workspaces > 0) leave_room_for_workspaces(problem);
     return problem;
   }
 
@@ -112,7 +120,9 @@ class BatchSearch {
     constexpr int close_tries = 8;  // sequence by sequence; then in strides
     for (int tried = 0; answer_.batch > 0; ++tried) {
       const std::int64_t parts = answer_.batch / answer_.micro_batch;
-      answer_.plan = best_plan(planner_, sized(answer_.micro_batch, parts), false);
+      if (fits(answer_.micro_batch, parts))
+        answer_.plan = planner_.fitted(sized(answer_.micro_batch, parts),
+                                       *known_.at({answer_.micro_batch, parts}));
       if (answer_.plan) return;
       known_[{answer_.micro_batch, parts}].reset();
       is_least_ = true;
@@ -157,42 +167,12 @@ class BatchSearch {
   std::map<std::pair<std::int64_t, std::int64_t>, std::optional<Fit>> known_;
 };
 
-double speed(const LargestBatch& one) {
-  return one.plan ? one.plan->evaluation.result->tokens_per_second : 0;
-}
-
 }  // namespace
 
 LargestBatch largest_batch(const Problem& problem, const Planner& planner) {
   LargestBatch answer = BatchSearch(problem, planner).search();
   answer.policy = answer.plan ? answer.plan->evaluation.schedule.policy() : planner.name;
   return answer;
-}
-
-std::vector<Planner> planners_of_each(const PlansAsked& asked) {
-  TrialBounds bounds = question_bounds;
-  bounds.tasks_of_all = 40'000'000;
-  std::vector<Planner> planners;
-  for (const std::string& policy : asked.policies) {
-    PlansAsked one = asked;
-    one.policies = {policy};
-    planners.push_back(planner_of(one, bounds));
-  }
-  return planners;
-}
-
-std::vector<LargestBatch> largest_batches(const Problem& problem,
-                                          const std::vector<Planner>& planners,
-                                          const std::function<void(const std::string&)>& say) {
-  std::vector<LargestBatch> all;
-  for (const Planner& planner : planners) {
-    if (say) say("looking for the largest batch of " + planner.name);
-    all.push_back(largest_batch(problem, planner));
-  }
-  std::stable_sort(all.begin(), all.end(), [](const LargestBatch& a, const LargestBatch& b) {
-    return std::pair(a.batch, speed(a)) > std::pair(b.batch, speed(b));
-  });
-  return all;
 }
 
 }  // namespace spillway

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,21 +23,12 @@ struct LargestBatch {
   // most_tokens_tried tokens; where gradients are summed, memory often sets no limit at all.
   // most_tasks: larger ones may fit, but take too long to try.
   enum class End : std::uint8_t { memory, most_tried, most_tasks } end = End::memory;
-  std::vector<Tier> full;         // tiers that are too small for one micro-batch more
+  std::vector<Tier> full;         // tiers that are too small for one micro-batch more, or for one
   std::optional<Candidate> plan;  // of that batch at that micro-batch
 };
 
 // The micro-batch of the problem where one is set. Where memory ends it: for each micro-batch that
 // several fit of, the smallest multiple of it above the answer does not fit.
 LargestBatch largest_batch(const Problem& problem, const Planner& planner);
-
-// A planner for each policy by itself, which largest_batch() may try at length.
-std::vector<Planner> planners_of_each(const PlansAsked& asked);
-
-// By each planner, the largest batch first, of equal ones the fastest. `say` is told what is being
-// looked at.
-std::vector<LargestBatch> largest_batches(const Problem& problem,
-                                          const std::vector<Planner>& planners,
-                                          const std::function<void(const std::string&)>& say = {});
 
 }  // namespace spillway

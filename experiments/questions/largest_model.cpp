@@ -7,20 +7,13 @@
 #include <utility>
 
 #include "experiments/questions/largest_that_holds.hpp"
+#include "experiments/questions/micro_batch_fit.hpp"
 
 namespace spillway {
 
 namespace {
 
 constexpr std::int64_t most_layers = 5000;  // of a model (docs/machine-files.md)
-
-struct FitAt {
-  std::int64_t micro_batch = 0;
-  std::optional<Fit> fit;  // nothing: no policy can run the model, or it takes too long to say
-  bool cut_short = false;  // some way was left untried that might fit
-
-  bool fits() const { return fit && fit->need.fits(); }
-};
 
 class ModelSearch {
  public:
@@ -72,39 +65,16 @@ class ModelSearch {
     problem.overrides.push_back(fmt::format("{}={}", key, value));
   }
 
-  // Large micro-batches first: they make the fewest tasks. The fit that lacks least where none
-  // fits.
-  FitAt fit(Problem problem) {
-    FitAt nearest;
-    planner_.begin();
+  MicroBatchFit fit(const Problem& problem) const {
     // Few tasks show what is too large for any batch.
-    const std::int64_t batch = problem.workload.batch;
-    problem.workload.batch =
-        problem.workload.ranks * (planner_.choose_micro_batch ? 1 : problem.workload.micro_batch);
-    if (keep_nearest(problem, nearest) || !nearest.fit || planner_.cut_short()) {
-      nearest.fit.reset();
-      problem.workload.batch = batch;
-      std::vector<std::int64_t> sizes = {problem.workload.micro_batch};
-      if (planner_.choose_micro_batch)
-        sizes = micro_batch_candidates(problem.workload.rank_batch());
-      for (const std::int64_t size : sizes) {
-        problem.workload.micro_batch = size;
-        if (keep_nearest(problem, nearest)) break;
-      }
+    Problem least = problem;
+    Workload& workload = least.workload;
+    workload.batch = workload.ranks * (planner_.choose_micro_batch ? 1 : workload.micro_batch);
+    if (workload.batch < problem.workload.batch) {
+      MicroBatchFit nearest = fit_in_some_micro_batch(planner_, least);
+      if (nearest.fit && !nearest.fits() && !nearest.cut_short) return nearest;
     }
-    nearest.cut_short = !nearest.fits() && planner_.cut_short();
-    return nearest;
-  }
-  // Whether it fits.
-  bool keep_nearest(Problem problem, FitAt& nearest) const {
-    Workload& workload = problem.workload;
-    workload.micro_batch = std::min(workload.micro_batch, workload.rank_batch());
-    std::optional<Fit> one = planner_.fit(problem);
-    if (!one) return false;
-    if (nearest.fit && one->need.overshoot() >= nearest.fit->need.overshoot()) return false;
-    nearest.micro_batch = workload.micro_batch;
-    nearest.fit = std::move(one);
-    return nearest.fits();
+    return fit_in_some_micro_batch(planner_, problem);
   }
 
   bool fits_layers(std::int64_t layers) {
@@ -116,14 +86,42 @@ class ModelSearch {
     return at->second.fits();
   }
 
+  // In micro-batches of one size: a fraction of the work, where it does not fit.
+  bool fits_layers_in(std::int64_t layers, std::int64_t size) {
+    const auto known = known_.find(layers);
+    if (known != known_.end()) return known->second.fits();
+    say(fmt::format("trying {} with {} layers", problem_.model.name, layers));
+    Problem problem = with_layers(layers);
+    problem.workload.micro_batch = size;
+    planner_.begin();
+    std::optional<Fit> found = planner_.fit(problem);
+    if (!found || !found->need.fits()) return false;
+    known_[layers] = {size, std::move(found), false};
+    return true;
+  }
+
+  // Of the few counts above, one that fits in micro-batches of another size; 0: none does.
+  std::int64_t next_that_fits(std::int64_t layers, std::int64_t most) {
+    for (std::int64_t more = layers + 1; more <= std::min(most, layers + neighbours_tried);
+         ++more) {
+      if (fits_layers(more)) return more;
+    }
+    return 0;
+  }
+
+  std::optional<Candidate> plan_of(Problem problem, const MicroBatchFit& found) const {
+    if (!found.fits()) return {};
+    problem.workload.micro_batch = found.micro_batch;
+    return planner_.fitted(problem, *found.fit);
+  }
+
   void find_in_family() {
     answer_.family = family_of(problem_.model);
     for (std::size_t i = answer_.family.size(); i-- > 0;) {
       say(fmt::format("trying {}", answer_.family[i].name));
       const Problem problem = with(answer_.family[i]);
-      const FitAt found = fit(problem);
-      if (found.fits())
-        answer_.of_family_plan = best_plan(planner_, problem, planner_.choose_micro_batch);
+      const MicroBatchFit found = fit(problem);
+      answer_.of_family_plan = plan_of(problem, found);
       if (answer_.of_family_plan) {
         answer_.of_family = i;
         return;
@@ -137,17 +135,20 @@ class ModelSearch {
     const std::int64_t most =
         std::min<std::int64_t>(most_layers, 99'000'000'000'000 / problem_.model.layer_parameters());
     if (!fits_layers(1)) {
-      answer_.cut_short = known_[1].cut_short;
+      const MicroBatchFit& one = known_[1];
+      answer_.cut_short = one.cut_short;
+      if (one.fit) answer_.full = full_tiers(one.fit->need);
       return;
     }
-    const std::int64_t start = fits_layers(problem_.model.layers) ? problem_.model.layers : 1;
-    std::int64_t layers =
-        largest_that_holds(start, most, [&](std::int64_t count) { return fits_layers(count); });
+    std::int64_t layers = fits_layers(problem_.model.layers) ? problem_.model.layers : 1;
+    for (std::int64_t from = layers; from > 0; from = next_that_fits(layers, most)) {
+      const std::int64_t size = known_[from].micro_batch;
+      layers = largest_that_holds(from, most,
+                                  [&](std::int64_t count) { return fits_layers_in(count, size); });
+    }
     for (; layers > 0 && !answer_.plan; --layers) {
       if (!fits_layers(layers)) continue;
-      Problem problem = with_layers(layers);
-      problem.workload.micro_batch = known_[layers].micro_batch;
-      answer_.plan = best_plan(planner_, problem, false);
+      answer_.plan = plan_of(with_layers(layers), known_[layers]);
       if (answer_.plan) break;
       known_[layers] = {0, {}, true};
     }
@@ -164,7 +165,7 @@ class ModelSearch {
   const Planner& planner_;
   const std::function<void(const std::string&)>& say_;
   LargestModel answer_;
-  std::map<std::int64_t, FitAt> known_;
+  std::map<std::int64_t, MicroBatchFit> known_;
 };
 
 }  // namespace

@@ -25,14 +25,14 @@ struct LargestModel {
   std::int64_t parameters = 0;    // with so many
   bool reached_end = false;       // as many as a model may have
   bool cut_short = false;         // more may fit: they took too long to try in every micro-batch
-  std::vector<Tier> full;         // tiers that are too small for one layer more
+  std::vector<Tier> full;         // tiers that are too small for one layer more, or for one
   std::optional<Candidate> plan;  // with so many layers
 };
 
-// At the problem's batch, in micro-batches of any size where none is set: of the family at the
-// fastest, by layers at the largest that fits. Unless it says that it was cut short, one layer more
-// does not fit, nor the few counts above that. What does not fit with one sequence a step, or with
-// one micro-batch where its size is set, is taken not to fit with more.
+// At the problem's batch, in the largest micro-batches that fit where none is set. Unless it says
+// that it was cut short, one layer more does not fit, nor the few counts above that. What does not
+// fit with one sequence a step, or with one micro-batch where its size is set, is taken not to fit
+// with more.
 LargestModel largest_model(const Problem& problem, const Planner& planner,
                            const std::function<void(const std::string&)>& say = {});
 

@@ -94,6 +94,19 @@ Candidates evaluate_at_length(const PlansAsked& asked, const Problem& problem,
   return found;
 }
 
+// What is chosen of the candidates that `evaluate_all` returns. Nothing: nothing fits, or can run
+// the problem.
+template <class EvaluateAll>
+std::optional<Candidate> chosen_of(const EvaluateAll& evaluate_all) {
+  try {
+    Candidates found = evaluate_all();
+    if (!found.chosen) return {};
+    return std::move(found.all[*found.chosen]);
+  } catch (const InputError&) {
+    return {};
+  }
+}
+
 }  // namespace
 
 Planner planner_of(const PlansAsked& asked, const TrialBounds& bounds) {
@@ -104,6 +117,9 @@ Planner planner_of(const PlansAsked& asked, const TrialBounds& bounds) {
     return evaluate_at_length(asked, problem, choose_micro_batch, *trials);
   };
   planner.fit = [trials](const Problem& problem) { return trials->fit(problem); };
+  planner.fitted = [asked](const Problem& problem, const Fit& fit) {
+    return chosen_of([&] { return evaluate_asked(asked, problem, false, {fit.need.settled}); });
+  };
   planner.begin = [trials] { trials->begin(); };
   planner.cut_short = [trials] { return trials->cut_short(); };
   planner.choose_micro_batch = asked.choose_micro_batch;
@@ -123,6 +139,9 @@ Planner planner_of(std::function<Candidates(const Problem&, bool choose_micro_ba
       return {};
     }
   };
+  planner.fitted = [best](const Problem& problem, const Fit&) {
+    return chosen_of([&] { return best(problem, false); });
+  };
   planner.best = std::move(best);
   planner.choose_micro_batch = choose_micro_batch;
   return planner;
@@ -130,13 +149,7 @@ Planner planner_of(std::function<Candidates(const Problem&, bool choose_micro_ba
 
 std::optional<Candidate> best_plan(const Planner& planner, const Problem& problem,
                                    bool choose_micro_batch) {
-  try {
-    Candidates found = planner.best(problem, choose_micro_batch);
-    if (!found.chosen) return {};
-    return std::move(found.all[*found.chosen]);
-  } catch (const InputError&) {
-    return {};
-  }
+  return chosen_of([&] { return planner.best(problem, choose_micro_batch); });
 }
 
 std::vector<Tier> full_tiers(const Need& need) {

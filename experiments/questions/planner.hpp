@@ -28,6 +28,9 @@ struct Planner {
   std::function<Candidates(const Problem& problem, bool choose_micro_batch)> best;
   // By memory alone. Nothing: no policy can run the problem, or it takes too long to say.
   std::function<std::optional<Fit>(const Problem& problem)> fit;
+  // The plan of which fit() said that it fits, evaluated; no other is searched for. Nothing: it
+  // does not fit after all.
+  std::function<std::optional<Candidate>(const Problem& problem, const Fit& fit)> fitted;
   // Begins a part of an answer: fit() may take as long again as at first.
   std::function<void()> begin = [] {};
   // Whether, since begin(), fit() left something untried because that takes too long: what it said

@@ -55,6 +55,66 @@ Json point_json(const MachinePoint& point) {
   return json;
 }
 
+void add_speed(Json& json, const Candidate& plan) {
+  const SimulationResult& result = *plan.evaluation.result;
+  json["policy"] = plan.evaluation.schedule.policy();
+  json["step_seconds"] = result.step_seconds;
+  json["tokens_per_second"] = result.tokens_per_second;
+  json["bound_by"] = result.bound_by;
+}
+
+Json fit_json(const LargestModel& model) {
+  Json json = {{"layers", model.layers}, {"parameters", model.parameters}};
+  json["full"] = tiers_json(model.full);
+  json["reached_end"] = model.reached_end;
+  json["cut_short"] = model.cut_short;
+  json["micro_batch"] = Json();
+  if (model.plan) {
+    json["micro_batch"] = model.plan->evaluation.schedule.problem().workload.micro_batch;
+    add_speed(json, *model.plan);
+  }
+  json["built_in"] = Json();
+  if (model.of_family) {
+    const ModelSpec& largest = model.family[*model.of_family];
+    json["built_in"] = {{"model", largest.name}, {"parameters", largest.parameters()}};
+    add_speed(json["built_in"], *model.of_family_plan);
+  }
+  json["built_in_cut_short"] = model.family_cut_short;
+  return json;
+}
+
+Json fit_json(const LargestBatch& batch) {
+  Json json = {{"batch", batch.batch}};
+  if (!batch.plan) return json;
+  json["micro_batch"] = batch.micro_batch;
+  json["largest_micro_batch"] = batch.largest_micro_batch;
+  json["ends_by"] = to_string(batch.end);
+  json["full"] = tiers_json(batch.full);
+  add_speed(json, *batch.plan);
+  return json;
+}
+
+Json fit_json(const LeastMemory& least) {
+  if (!least.bytes)
+    return {{"bytes", nullptr}, {"full", tiers_json(least.full)}, {"cut_short", least.cut_short}};
+  return {{"bytes", *least.bytes},          {"too_little_bytes", least.too_little},
+          {"full", tiers_json(least.full)}, {"more_than_there_is", least.is_more_than_there_is},
+          {"cut_short", least.cut_short},   {"micro_batch", least.micro_batch},
+          {"policy", least.policy}};
+}
+
+Json fit_json(const FitRow& row) {
+  Json json = {{"policy", row.policy}};
+  if (!row.refused.empty()) json["refused"] = row.refused;
+  if (row.model) json["largest_model"] = fit_json(*row.model);
+  if (row.batch) json["largest_batch"] = fit_json(*row.batch);
+  for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd}) {
+    const std::optional<LeastMemory>& least = row.least[static_cast<std::size_t>(tier)];
+    if (least) json["least_memory"][to_string(tier)] = fit_json(*least);
+  }
+  return json;
+}
+
 template <class Value>
 Json or_null(const std::optional<Value>& value) {
   return value ? Json(*value) : Json();
@@ -62,47 +122,23 @@ Json or_null(const std::optional<Value>& value) {
 
 }  // namespace
 
-Json to_json(const std::vector<LargestBatch>& batches) {
+Json to_json(const FitTable& table) {
+  const Problem& problem = table.problem;
   Json rows = Json::array();
-  for (const LargestBatch& one : batches) {
-    Json row = {{"policy", one.policy}, {"batch", one.batch}};
-    if (one.plan) {
-      const SimulationResult& result = *one.plan->evaluation.result;
-      row["micro_batch"] = one.micro_batch;
-      row["largest_micro_batch"] = one.largest_micro_batch;
-      row["ends_by"] = to_string(one.end);
-      row["full"] = tiers_json(one.full);
-      row["step_seconds"] = result.step_seconds;
-      row["tokens_per_second"] = result.tokens_per_second;
-      row["bound_by"] = result.bound_by;
-    }
-    rows.push_back(std::move(row));
-  }
-  Json json = {{"question", "largest_batch"}};
-  json["batch"] = batches.empty() ? 0 : batches.front().batch;
-  json["policies"] = std::move(rows);
-  json["plan"] = batches.empty() ? Json() : plan_json(batches.front().plan);
-  return json;
-}
-
-Json to_json(const LargestModel& model) {
-  Json family = Json::array();
-  for (std::size_t i = 0; i < model.family.size(); ++i)
-    family.push_back({{"model", model.family[i].name},
-                      {"parameters", model.family[i].parameters()},
-                      {"is_largest", model.of_family == i}});
-  Json json = {{"question", "largest_model"}};
-  json["model"] = model.of_family ? Json(model.family[*model.of_family].name) : Json();
-  json["family"] = std::move(family);
-  json["family_plan"] = plan_json(model.of_family_plan);
-  json["family_cut_short"] = model.family_cut_short;
-  json["layers"] = model.layers;
-  json["parameters"] = model.parameters;
-  json["reached_end"] = model.reached_end;
-  json["cut_short"] = model.cut_short;
-  json["full"] = tiers_json(model.full);
-  json["plan"] = plan_json(model.plan);
-  return json;
+  for (const FitRow& row : table.rows) rows.push_back(fit_json(row));
+  Json capacity;
+  const Sizes sizes = sizes_of(problem.machine);
+  for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd})
+    capacity[to_string(tier)] = sizes[static_cast<std::size_t>(tier)];
+  return {{"question", "fit"},
+          {"model", problem.model.name},
+          {"machine", problem.machine.name},
+          {"framework", problem.framework},
+          {"batch", problem.workload.batch},
+          {"sequence", problem.workload.sequence},
+          {"overrides", problem.overrides},
+          {"capacity_bytes", std::move(capacity)},
+          {"policies", std::move(rows)}};
 }
 
 Json to_json(const SmallestBatch& batch) {

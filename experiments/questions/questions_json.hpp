@@ -2,19 +2,16 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
-#include <vector>
 
 #include "experiments/questions/assumptions.hpp"
 #include "experiments/questions/cheapest_machine.hpp"
-#include "experiments/questions/largest_batch.hpp"
-#include "experiments/questions/largest_model.hpp"
+#include "experiments/questions/fit_table.hpp"
 #include "experiments/questions/robustness.hpp"
 #include "experiments/questions/smallest_batch.hpp"
 
 namespace spillway {
 
-nlohmann::ordered_json to_json(const std::vector<LargestBatch>& batches);
-nlohmann::ordered_json to_json(const LargestModel& model);
+nlohmann::ordered_json to_json(const FitTable& table);
 nlohmann::ordered_json to_json(const SmallestBatch& batch);
 nlohmann::ordered_json to_json(const CheapestMachine& machine, const PriceList& list);
 nlohmann::ordered_json to_json(const Robustness& robustness);

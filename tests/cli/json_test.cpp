@@ -162,7 +162,8 @@ TEST_CASE("simulate is deterministic, but for the time it takes itself") {
 TEST_CASE("compare --json holds one such object for each policy") {
   const Outcome outcome = run(Words{"compare", "--machine", "testbed", "--json"} + tiny_problem());
   REQUIRE(outcome.exit_code == 0);
-  CHECK(keys_of_output(outcome) == Words{"policies", "fastest", "auto", "writes_less"});
+  CHECK(keys_of_output(outcome) ==
+        Words{"policies", "comparison", "fastest", "auto", "writes_less"});
   const nlohmann::ordered_json list = nlohmann::ordered_json::parse(outcome.out)["policies"];
   // Policies of several ranks are no candidates where there is one.
   std::size_t of_one_rank = 0;
@@ -170,7 +171,11 @@ TEST_CASE("compare --json holds one such object for each policy") {
   for (const json& policy : policies["policies"])
     if (!policy["for_several_ranks"].get<bool>()) ++of_one_rank;
   CHECK(list.size() == of_one_rank + 1);
-  for (const auto& result : list) CHECK(keys(result) == result_keys);
+  for (const auto& result : list) {
+    CHECK(keys(result) == result_keys + Words{"compared"});
+    CHECK(keys(result["compared"]) ==
+          Words{"asked", "settings", "recomputation", "follows", "competes"});
+  }
 
   const json chosen = run(Words{"compare", "--machine", "testbed", "--json", "--policy", "resident",
                                 "--policy", "zero-infinity"} +

@@ -30,53 +30,6 @@ json answer(const Words& question) { return json_of(ask(question)); }
 
 }  // namespace
 
-TEST_CASE("The largest batch is one that estimate takes, with the throughput that it shows") {
-  const Words policy = {"--policy",   "greedysnake", "--host-memory", "16MB",
-                        "--sequence", "64",          "--set",         "ssd.capacity=30MB"};
-  const json found = json_of(ask_for_batch(policy + Words{"--largest", "batch"}));
-  CHECK(found["question"] == "largest_batch");
-  REQUIRE(found["batch"].get<int>() >= 1);
-  const json& first = found["policies"][0];
-  CHECK(first["batch"] == found["batch"]);
-  const json same =
-      answer(policy + Words{"--policy", first["policy"], "--batch", first["batch"].dump(),
-                            "--micro-batch", first["micro_batch"].dump()});
-  CHECK(same["tokens_per_second"] == first["tokens_per_second"]);
-  CHECK(found["plan"]["step_seconds"] == same["step_seconds"]);
-  CHECK(found["plan"].contains("wear"));
-  const Outcome text = run(ask_for_batch(policy + Words{"--largest", "batch"}));
-  CHECK_THAT(text.out, Catch::Contains("largest batch of gpt-tiny on testbed") &&
-                           Catch::Contains("ssd written"));
-}
-
-TEST_CASE("The largest batch of all policies is told policy by policy, the largest first") {
-  const json found = json_of(ask_for_batch({"--largest", "batch", "--gpu-memory", "6MB"}));
-  REQUIRE(found["policies"].size() >= 6);
-  int before = found["policies"][0]["batch"];
-  for (const json& one : found["policies"]) {
-    CHECK(one["batch"].get<int>() <= before);
-    before = one["batch"];
-    if (one["batch"] > 0) CHECK(one["tokens_per_second"].get<double>() > 0);
-  }
-}
-
-TEST_CASE("The largest model is one that estimate takes, and with a layer more it does not fit") {
-  const Words small = {"--gpu-memory",      "8MB",      "--host-memory", "20MB", "--set",
-                       "ssd.capacity=60MB", "--policy", "zero-infinity"};
-  const json found = answer(small + Words{"--largest", "model"});
-  const int layers = found["layers"];
-  REQUIRE(layers >= 1);
-  CHECK_FALSE(found["full"].empty());
-  const auto with = [&](int count) {
-    return run(ask(small + Words{"--set", "model.layers=" + std::to_string(count)})).exit_code;
-  };
-  CHECK(with(layers) == 0);
-  CHECK(with(layers + 1) == 3);
-  const Outcome text = run(ask(small + Words{"--largest", "model"}));
-  CHECK_THAT(text.out, Catch::Contains("by layers    " + std::to_string(layers)) &&
-                           Catch::Contains("memory is full"));
-}
-
 TEST_CASE("The smallest batch for a share of the peak comes with the curve") {
   const Words policy = {"--policy", "fuyou"};
   const json found = json_of(ask_for_batch(policy + Words{"--smallest-batch", "50%"}));
@@ -130,13 +83,6 @@ tbw = "1TB"
                   "sets its bound");
 }
 
-TEST_CASE("A micro-batch that is set holds for the batches that are tried") {
-  const json found =
-      json_of(ask_for_batch({"--largest", "batch", "--policy", "resident", "--micro-batch", "3"}));
-  CHECK(found["policies"][0]["micro_batch"] == 3);
-  CHECK(found["batch"].get<int>() % 3 == 0);
-}
-
 TEST_CASE("Of a price list, machines that cannot be are left out, and shortages are named") {
   const TemporaryFolder folder;
   const std::string head = "currency = \"EUR\"\nmachine = \"testbed\"\n";
@@ -184,12 +130,13 @@ TEST_CASE("Questions that cannot be answered name what would do") {
                   "unknown price list nothing", "example");
   check_complaint(run(ask({"--cheapest", "example", "--tokens-per-second", "0"})), 2,
                   "--tokens-per-second 0", "--tokens-per-second 500");
-  check_complaint(run(ask({"--largest", "batch", "--smallest-batch", "90%"})), 2, "excludes",
-                  "--help");
-  check_complaint(run(ask({"--largest", "cat"})), 2, "cat", "--help");
+  check_complaint(
+      run(ask({"--cheapest", "example", "--tokens-per-second", "5", "--smallest-batch", "90%"})), 2,
+      "excludes", "--help");
   check_complaint(run(Words{"estimate"} + tiny_problem()), 2, "--machine is required", "--help");
-  check_complaint(run(ask({"--largest", "batch"})), 2, "--batch 2: the batch is the answer",
+  check_complaint(run(ask({"--smallest-batch", "90%"})), 2, "--batch 2: the batch is the answer",
                   "leave it out");
+  check_complaint(run(ask({"--largest", "batch"})), 2, "unknown option --largest", "spillway fit");
   check_complaint(
       run(ask({"--cheapest", "example", "--tokens-per-second", "5", "--drives-last", "-3"})), 2,
       "--drives-last -3", "--drives-last 1");
@@ -197,10 +144,7 @@ TEST_CASE("Questions that cannot be answered name what would do") {
       run(Words{"estimate"} + tiny_problem() +
           Words{"--cheapest", "example", "--tokens-per-second", "5", "--set", "ssd.count=4"}),
       2, "ssd.count is set by [[drive]] D7-P5510", "example");
-  for (const Words& question : {Words{"--largest", "batch"}, Words{"--largest", "model"},
-                                Words{"--smallest-batch", "90%"}}) {
-    check_complaint(
-        run(ask_for_batch(question + Words{"--policy", "zero-infinity", "--gpu-memory", "100KB"})),
-        3, "does not fit", "would make it fit");
-  }
+  check_complaint(run(ask_for_batch({"--smallest-batch", "90%", "--policy", "zero-infinity",
+                                     "--gpu-memory", "100KB"})),
+                  3, "does not fit", "would make it fit");
 }
