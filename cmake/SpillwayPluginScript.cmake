@@ -1,6 +1,7 @@
 # Copies policies/common/plugin.hpp of SOURCE and every header that it includes into FOLDER, and writes
 # policies/common/plugin_abi.hpp there and in GENERATED: the VERSION and a hash of these headers. What is as it was is
 # not written again; STAMP is touched.
+cmake_minimum_required(VERSION 3.25)
 set(made policies/common/plugin_abi.hpp)
 set(left policies/common/plugin.hpp)
 set(headers)

@@ -23,6 +23,7 @@ constexpr const char* format_of() {
   constexpr bool is_float = std::is_floating_point_v<Number>;
   constexpr bool is_signed = std::is_signed_v<Number>;
   if constexpr (sizeof(Number) == 1) return is_signed ? "<i1" : "<u1";
+  if constexpr (sizeof(Number) == 2) return is_signed ? "<i2" : "<u2";
   if constexpr (sizeof(Number) == 4) return is_float ? "<f4" : is_signed ? "<i4" : "<u4";
   if constexpr (sizeof(Number) == 8) return is_float ? "<f8" : is_signed ? "<i8" : "<u8";
 }

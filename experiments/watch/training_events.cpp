@@ -7,6 +7,7 @@
 #include <ctime>
 
 #include "base/text.hpp"
+#include "experiments/train/training_wear.hpp"
 #include "policies/model/operators.hpp"
 #include "sim/result_json.hpp"
 
