@@ -35,8 +35,7 @@ std::string keyword(const Setting& setting) {
 
 void raise(const char* name, const Error& error) {
   const nb::object type = nb::module_::import_("spillway._errors").attr(name);
-  const nb::object raised =
-      type(error.message().text(keyword), error.advice().text(keyword));
+  const nb::object raised = type(error.message().text(keyword), error.advice().text(keyword));
   PyErr_SetObject(type.ptr(), raised.ptr());
 }
 

@@ -58,9 +58,9 @@ OptionDomain option_domain(const std::string& kind, double least, double most,
                            const std::vector<std::string>& words, bool open) {
   if (kind == "number") return maybe_open(Numbers<double>{least, most}, open);
   if (kind == "whole")
-    return maybe_open(Numbers<std::int64_t>{static_cast<std::int64_t>(least),
-                                            static_cast<std::int64_t>(most)},
-                      open);
+    return maybe_open(
+        Numbers<std::int64_t>{static_cast<std::int64_t>(least), static_cast<std::int64_t>(most)},
+        open);
   if (kind == "elements") return maybe_open(Elements(static_cast<std::uint64_t>(least)), open);
   if (kind == "choice") return maybe_open(Words{words}, open);
   if (kind == "on_off") return maybe_open(on_off(), open);

@@ -49,8 +49,7 @@ std::string get_field(const Plan& plan, const std::string& name) {
 
 Plan plan_in(const nb::object& answer) {
   const nb::object inner = nb::getattr(answer, "_core", nb::none());
-  if (!nb::isinstance<Plan>(inner))
-    throw nb::type_error("plan() has to return a spillway.Plan");
+  if (!nb::isinstance<Plan>(inner)) throw nb::type_error("plan() has to return a spillway.Plan");
   return nb::cast<Plan>(inner);
 }
 
@@ -72,9 +71,9 @@ void bind_plan(nb::module_& module) {
         return all;
       },
       "Every field of a plan: name, default, values, help.");
-  module.def(
-      "plan_of", &plan_of, nb::arg("problem"), nb::arg("policy"), nb::call_guard<nb::gil_scoped_release>(),
-      "The plan of a policy whose options are settled, for a problem with its micro-batch.");
+  module.def("plan_of", &plan_of, nb::arg("problem"), nb::arg("policy"),
+             nb::call_guard<nb::gil_scoped_release>(),
+             "The plan of a policy whose options are settled, for a problem with its micro-batch.");
 }
 
 }  // namespace spillway::python

@@ -120,9 +120,8 @@ class PythonPolicy : public Policy {
   }
 
   Plan plan(const Problem& problem, const Costs& costs) const override {
-    return in_python([&] {
-      return plan_in(call_with<LentCosts>(self(), "plan", costs, nb::cast(problem)));
-    });
+    return in_python(
+        [&] { return plan_in(call_with<LentCosts>(self(), "plan", costs, nb::cast(problem))); });
   }
 
   void step(Step& step) const override {
@@ -171,12 +170,15 @@ void bind_step(nb::module_& module) {
       .def_prop_ro("layers", [](const LentStep& s) { return s.get().layers(); })
       .def_prop_ro("micro_batches", [](const LentStep& s) { return s.get().micro_batches(); })
       .def_prop_ro("problem", [](const LentStep& s) { return s.get().problem(); })
-      .def("upward", [](const LentStep& s) { return upward(0, s.get().layers()); },
-           "Layers, the lowest first.")
-      .def("downward", [](const LentStep& s) { return downward(s.get().layers()); },
-           "Layers, the highest first.")
-      .def("ascending", [](const LentStep& s) { return upward(0, s.get().micro_batches()); },
-           "Micro-batches in order.")
+      .def(
+          "upward", [](const LentStep& s) { return upward(0, s.get().layers()); },
+          "Layers, the lowest first.")
+      .def(
+          "downward", [](const LentStep& s) { return downward(s.get().layers()); },
+          "Layers, the highest first.")
+      .def(
+          "ascending", [](const LentStep& s) { return upward(0, s.get().micro_batches()); },
+          "Micro-batches in order.")
       .def(
           "snake",
           [](const LentStep& s, int layer) {
@@ -196,10 +198,9 @@ void bind_step(nb::module_& module) {
 DeclaredPolicy::DeclaredOption option_in(const nb::dict& given) {
   const auto text = [&](const char* key) { return nb::cast<std::string>(given[key]); };
   DeclaredPolicy::DeclaredOption option;
-  option.domain = option_domain(text("kind"), nb::cast<double>(given["least"]),
-                                nb::cast<double>(given["most"]),
-                                nb::cast<std::vector<std::string>>(given["words"]),
-                                nb::cast<bool>(given["open"]));
+  option.domain = option_domain(
+      text("kind"), nb::cast<double>(given["least"]), nb::cast<double>(given["most"]),
+      nb::cast<std::vector<std::string>>(given["words"]), nb::cast<bool>(given["open"]));
   option.about = {text("name"), text("default"), text("help"),
                   nb::cast<std::vector<std::string>>(given["frugal"]), option.domain.texts};
   return option;
@@ -237,9 +238,8 @@ void register_policy(const nb::object& type, const nb::dict& about) {
 }  // namespace
 
 PolicyFactory factory_of(std::shared_ptr<const DeclaredPolicy> declared) {
-  return [declared]() -> std::unique_ptr<Policy> {
-    return std::make_unique<PythonPolicy>(declared);
-  };
+  return
+      [declared]() -> std::unique_ptr<Policy> { return std::make_unique<PythonPolicy>(declared); };
 }
 
 void bind_policy(nb::module_& module) {

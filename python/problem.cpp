@@ -61,7 +61,7 @@ void bind_model(nb::module_& module) {
       .def_prop_ro("trained_parameters", &ModelSpec::trained_parameters)
       .def("layer_forward_flops", &ModelSpec::layer_forward_flops, nb::arg("sequences"),
            nb::arg("tokens_per_sequence"), "FLOPs of one layer's forward, a multiply-add as two.")
-      .def("to_toml", &model_to_toml, "The model as a file that --model and `model` take.");
+      .def("to_toml", &model_to_toml, "The model as a file, which `model` takes.");
 }
 
 void bind_machine(nb::module_& module) {
@@ -96,7 +96,7 @@ void bind_machine(nb::module_& module) {
       .def_ro("ssd", &Machine::ssd)
       .def_ro("sources", &Machine::sources)
       .def_prop_ro("gpus", [](const Machine& machine) { return machine.cluster.count(); })
-      .def("to_toml", &machine_to_toml, "The machine as a file that --machine and `machine` take.");
+      .def("to_toml", &machine_to_toml, "The machine as a file, which `machine` takes.");
 }
 
 void bind_workload(nb::module_& module) {
@@ -131,10 +131,12 @@ void bind_costs(nb::module_& module) {
       module, "Costs",
       "What tasks take on the problem's machine, alone. To be used while plan() runs. Raises\n"
       "InputError where the machine does not say a rate.")
-      .def("forward_seconds", [](const LentCosts& c) { return c.get().forward_seconds(); },
-           "Of one layer's forward on one micro-batch, saving nothing.")
-      .def("head_seconds", [](const LentCosts& c) { return c.get().head_seconds(); },
-           "Of the head on one micro-batch, forward and backward.")
+      .def(
+          "forward_seconds", [](const LentCosts& c) { return c.get().forward_seconds(); },
+          "Of one layer's forward on one micro-batch, saving nothing.")
+      .def(
+          "head_seconds", [](const LentCosts& c) { return c.get().head_seconds(); },
+          "Of the head on one micro-batch, forward and backward.")
       .def(
           "updates_per_second",
           [](const LentCosts& c, const std::string& lane) {
@@ -173,20 +175,21 @@ void bind_problem(nb::module_& module) {
   bind_workload(module);
   bind_costs(module);
   nb::class_<ProblemRequest>(module, "Request", "What is to be trained, and on what.")
-      .def("__init__",
-           [](ProblemRequest* place, const std::string& model, const std::string& machine,
-              const std::vector<std::string>& overrides, const WorkloadTexts& workload,
-              const std::string& framework, const std::string& gpu_memory,
-              const std::string& host_memory, const std::optional<std::string>& lora,
-              std::optional<std::int64_t> train_layers) {
-             new (place) ProblemRequest(request(model, machine, overrides, workload, framework,
-                                                gpu_memory, host_memory, lora, train_layers));
-           },
-           nb::arg("model"), nb::arg("machine"), nb::kw_only(),
-           nb::arg("overrides") = std::vector<std::string>(),
-           nb::arg("workload") = WorkloadTexts(), nb::arg("framework") = own_framework,
-           nb::arg("gpu_memory") = "", nb::arg("host_memory") = "",
-           nb::arg("lora") = nb::none(), nb::arg("train_layers") = nb::none())
+      .def(
+          "__init__",
+          [](ProblemRequest* place, const std::string& model, const std::string& machine,
+             const std::vector<std::string>& overrides, const WorkloadTexts& workload,
+             const std::string& framework, const std::string& gpu_memory,
+             const std::string& host_memory, const std::optional<std::string>& lora,
+             std::optional<std::int64_t> train_layers) {
+            new (place) ProblemRequest(request(model, machine, overrides, workload, framework,
+                                               gpu_memory, host_memory, lora, train_layers));
+          },
+          nb::arg("model"), nb::arg("machine"), nb::kw_only(),
+          nb::arg("overrides") = std::vector<std::string>(), nb::arg("workload") = WorkloadTexts(),
+          nb::arg("framework") = own_framework, nb::arg("gpu_memory") = "",
+          nb::arg("host_memory") = "", nb::arg("lora") = nb::none(),
+          nb::arg("train_layers") = nb::none())
       .def(
           "problem", [](const ProblemRequest& one) { return one.problem(); },
           nb::call_guard<nb::gil_scoped_release>(),

@@ -50,7 +50,7 @@ nb::tuple records(std::size_t count, std::span<const Column> columns, const auto
 }  // namespace spillway::python
 
 // The column of a member that has its name.
-#define SPILLWAY_COLUMN(Row, member)                                                   \
-  ::spillway::python::Column {                                                         \
-    #member, ::spillway::python::format_of<decltype(Row::member)>(), offsetof(Row, member) \
+#define SPILLWAY_COLUMN(Row, member)                                                         \
+  ::spillway::python::Column {                                                               \
+#member, ::spillway::python::format_of < decltype(Row::member)>(), offsetof(Row, member) \
   }

@@ -33,9 +33,9 @@ constexpr std::array span_columns = {
 nb::tuple spans(const Trace& trace) {
   return records<SpanRow>(trace.spans.size(), span_columns, [&](std::size_t i) {
     const Span& span = trace.spans[i];
-    return SpanRow{span.task,  span.kind,        span.lane,     span.phase,  0,
-                   span.segment, span.step,      span.layer,    span.micro_batch,
-                   span.start_ns, span.end_ns,   span.bytes,    span.flops,  span.params};
+    return SpanRow{span.task,    span.kind,  span.lane,  span.phase,       0,
+                   span.segment, span.step,  span.layer, span.micro_batch, span.start_ns,
+                   span.end_ns,  span.bytes, span.flops, span.params};
   });
 }
 
@@ -82,8 +82,7 @@ void bind_traces(nb::module_& module) {
       .def_prop_ro("tiers", [](const Trace& t) { return names(t.tiers); })
       .def_prop_ro("metadata", &metadata)
       .def(
-          "write",
-          [](const Trace& trace, const std::string& path) { write_trace(trace, path); },
+          "write", [](const Trace& trace, const std::string& path) { write_trace(trace, path); },
           nb::arg("path"), released);
   module.def("read_trace", &read_trace, nb::arg("path"), released);
 }

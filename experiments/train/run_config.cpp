@@ -58,8 +58,7 @@ std::string origin_note(const std::string& policy) {
   const std::optional<PolicyOrigin> origin = origin_of_policy(policy);
   if (!origin) return "";
   return fmt::format("# a policy that is not built in: of the {} {}, which has to be known first\n",
-                     origin->kind == "plugin" ? "plugin" : "Python class",
-                     printable(origin->from));
+                     origin->kind == "plugin" ? "plugin" : "Python class", printable(origin->from));
 }
 
 }  // namespace

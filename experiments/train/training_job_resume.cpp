@@ -66,8 +66,7 @@ std::optional<ResumePoint> TrainingJob::resume() {
   }
   if (record.workload.ranks != ranks) go_on_with_other_ranks(*state.point, record, ranks);
   if (!now.contains("policy")) {
-    require_policy(record.policy, record.policy_origin,
-                   fmt::format("the run in {}", request_.run));
+    require_policy(record.policy, record.policy_origin, fmt::format("the run in {}", request_.run));
     all["policy"] = {record.policy};
   }
   // The file or folder that it was read from may be gone, and so may that of the adapters. A model

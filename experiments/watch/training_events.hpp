@@ -1,5 +1,5 @@
-// The events of metrics.jsonl (docs/train.md), as JSON: what a training says of itself at its start,
-// after each step, and in between.
+// The events of metrics.jsonl (docs/train.md), as JSON: what a training says of itself at its
+// start, after each step, and in between.
 #pragma once
 
 #include <filesystem>

@@ -45,13 +45,13 @@ inline constexpr PluginFactory plugin_factories[] = {
 #else
 #define SPILLWAY_PLUGIN_CONTAINERS "plain containers"
 #endif
-#define SPILLWAY_PLUGIN_BUILD                                                            \
-  SPILLWAY_PLUGIN_ABI ", objects of ABI " SPILLWAY_PLUGIN_TEXT(__GXX_ABI_VERSION) ", " \
-  SPILLWAY_PLUGIN_CONTAINERS
+#define SPILLWAY_PLUGIN_BUILD \
+  SPILLWAY_PLUGIN_ABI         \
+  ", objects of ABI " SPILLWAY_PLUGIN_TEXT(__GXX_ABI_VERSION) ", " SPILLWAY_PLUGIN_CONTAINERS
 
-#define SPILLWAY_PLUGIN(...)                                                                \
-  extern "C" __attribute__((visibility("default"))) const spillway::PluginContents          \
-      spillway_plugin;                                                                      \
-  const spillway::PluginContents spillway_plugin = {                                        \
-      SPILLWAY_PLUGIN_BUILD, spillway::plugin_factories<__VA_ARGS__>,                       \
+#define SPILLWAY_PLUGIN(...)                                          \
+  extern "C" __attribute__((visibility("default")))                   \
+  const spillway::PluginContents spillway_plugin;                     \
+  const spillway::PluginContents spillway_plugin = {                  \
+      SPILLWAY_PLUGIN_BUILD, spillway::plugin_factories<__VA_ARGS__>, \
       sizeof(spillway::plugin_factories<__VA_ARGS__>) / sizeof(spillway::PluginFactory)};

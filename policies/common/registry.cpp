@@ -258,15 +258,14 @@ void add_policies(const std::vector<PolicyFactory>& added, const PolicyOrigin& o
       const auto known = std::find_if(all.begin(), all.end(), has_name);
       const bool is_builtin = std::any_of(builtin.begin(), builtin.end(),
                                           [&](const PolicyInfo& i) { return i.name == name; });
-      const bool replaces = known != all.end() &&
-                            std::find(before.begin(), before.end(), *known) != before.end() &&
-                            (*known)->origin.kind == origin.kind &&
-                            (*known)->origin.from == origin.from;
+      const bool replaces =
+          known != all.end() && std::find(before.begin(), before.end(), *known) != before.end() &&
+          (*known)->origin.kind == origin.kind && (*known)->origin.from == origin.from;
       if (is_builtin || (known != all.end() && !replaces))
-        throw InputError(fmt::format("{}: there is a policy {} already, {}", origin.from, name,
-                                     is_builtin ? "which is built in"
-                                                : "from " + (*known)->origin.from),
-                         "give the policy another name");
+        throw InputError(
+            fmt::format("{}: there is a policy {} already, {}", origin.from, name,
+                        is_builtin ? "which is built in" : "from " + (*known)->origin.from),
+            "give the policy another name");
       if (replaces)
         *known = one;
       else

@@ -35,8 +35,8 @@ class NamedPlugins {
 }  // namespace
 
 TEST_CASE("the policy of a plugin is simulated, compared, listed, and swept by its options") {
-  const Outcome simulated = run(on_testbed("simulate") + with_hybrid +
-                                Words{"--policy", "hybrid:lower=0.25", "--json"});
+  const Outcome simulated =
+      run(on_testbed("simulate") + with_hybrid + Words{"--policy", "hybrid:lower=0.25", "--json"});
   INFO(simulated.err);
   REQUIRE(simulated.exit_code == 0);
   CHECK(simulated.json()["policy"] == "hybrid:lower=0.25");
@@ -102,9 +102,8 @@ TEST_CASE("what is wrong with a plugin is said") {
                 2, "there is a policy hybrid already, from " + plugin("hybrid"), "another name");
   check_refusal(run(on_testbed("simulate") + Words{"--policy", "hybrid"}), 2,
                 "unknown policy 'hybrid'", "--plugin FILE");
-  check_refusal(
-      run(on_testbed("simulate") + with_hybrid + Words{"--policy", "hybrid:lower=2"}), 2,
-      "policy hybrid: option lower=2 is not a number from 0 to 1", "share of the layers");
+  check_refusal(run(on_testbed("simulate") + with_hybrid + Words{"--policy", "hybrid:lower=2"}), 2,
+                "policy hybrid: option lower=2 is not a number from 0 to 1", "share of the layers");
   const NamedPlugins named(missing);
   check_refusal(run({"policies"}), 2, "SPILLWAY_PLUGINS names", "write-a-policy.md");
 }
@@ -112,8 +111,7 @@ TEST_CASE("what is wrong with a plugin is said") {
 TEST_CASE("a trace of a plugin's policy says which plugin it needs") {
   const TemporaryFolder folder;
   const std::string trace = folder / "trace.json";
-  REQUIRE(run(on_testbed("simulate") + with_hybrid +
-              Words{"--policy", "hybrid", "--trace", trace})
+  REQUIRE(run(on_testbed("simulate") + with_hybrid + Words{"--policy", "hybrid", "--trace", trace})
               .exit_code == 0);
   check_refusal(run({"validate", trace}), 2,
                 trace + ": its policy hybrid comes from the plugin " + plugin("hybrid") +
@@ -129,8 +127,8 @@ TEST_CASE("a plugin's policy trains bit for bit as resident does, and its run go
   const TemporaryFolder folder;
   const auto training = [&](const std::string& run_folder, const std::string& policy) {
     return tiny_training(folder) + with_hybrid +
-           Words{"--policy", policy,        "--steps", "6",          "--json", "--gpu-memory",
-                 "64MB",     "--no-export", "--run",   folder / run_folder};
+           Words{"--policy",     policy, "--steps",     "6",     "--json",
+                 "--gpu-memory", "64MB", "--no-export", "--run", folder / run_folder};
   };
   const Outcome resident = run(training("resident", "resident"));
   const Outcome hybrid = run(training("hybrid", "hybrid:optimizer_ssd=0.5"));
@@ -142,8 +140,7 @@ TEST_CASE("a plugin's policy trains bit for bit as resident does, and its run go
   CHECK_THAT(read_file(fs::path(folder / "hybrid") / "config.toml"),
              Catch::Contains("plugin " + plugin("hybrid")));
 
-  const Words resume = {"train",    "--resume", "--run", folder / "hybrid", "--steps",
-                        "8",        "--json"};
+  const Words resume = {"train", "--resume", "--run", folder / "hybrid", "--steps", "8", "--json"};
   check_refusal(run(resume), 2, "its policy hybrid comes from the plugin " + plugin("hybrid"),
                 "--plugin " + plugin("hybrid"));
   const Outcome resumed = run(resume + with_hybrid);

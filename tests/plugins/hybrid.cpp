@@ -42,7 +42,8 @@ class Hybrid : public Policy {
   }
 
  private:
-  Option<double> lower_ = option("lower", "0.5", fraction, {}, "share of the layers that are lower");
+  Option<double> lower_ =
+      option("lower", "0.5", fraction, {}, "share of the layers that are lower");
   Option<double> optimizer_ssd_ = option("optimizer_ssd", "0", fraction, {"0.5", "1"},
                                          "share of the optimizer state that rests on the SSD");
 };

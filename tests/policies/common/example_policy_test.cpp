@@ -54,8 +54,8 @@ TEST_CASE("docs/write-a-policy.md: the code is the tested file's") {
 TEST_CASE("docs/write-a-policy.md: the plugin is the tested file's") {
   const std::string code =
       between(file("docs/write-a-policy.md"), "tests/plugins/hybrid.cpp)), whose order", "\n```\n");
-  const std::string tested = between(file("tests/plugins/hybrid.cpp"), "// [example begins]\n",
-                                     "\n// [example ends]");
+  const std::string tested =
+      between(file("tests/plugins/hybrid.cpp"), "// [example begins]\n", "\n// [example ends]");
   CHECK(code.substr(code.find("```cpp\n") + 7) == tested);
   CHECK(std::count(tested.begin(), tested.end(), '\n') < 60);
 }

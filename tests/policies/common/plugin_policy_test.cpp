@@ -4,14 +4,15 @@
 #include <algorithm>
 
 #include "policies/common/registry.hpp"
+#include "tests/plugins/hybrid.cpp"
 #include "tests/policies/check_schedule.hpp"
 #include "tests/policies/input_error.hpp"
 #include "tests/policies/schedules.hpp"
-#include "tests/plugins/hybrid.cpp"
 
 using namespace spillway::test;
 
-TEST_CASE("docs/write-a-policy.md: the plugin's policy is free of races and computes what it must") {
+TEST_CASE(
+    "docs/write-a-policy.md: the plugin's policy is free of races and computes what it must") {
   REQUIRE(spillway_plugin.count == 1);
   for (const int layers : layer_grid) {
     for (const int micro_batches : micro_batch_grid) {
@@ -63,8 +64,11 @@ TEST_CASE("A policy that is added is known by its name, with the options that ev
   // The class written anew takes the place of the one before; another class does not.
   add_policies({hybrid_named("added")}, {"python", "tests.Added", "2"});
   CHECK(origin_of_policy("added")->hash == "2");
-  check_error([] { add_policies({hybrid_named("added")}, {"python", "tests.Other", "2"}); },
-              "tests.Other: there is a policy added already, from tests.Added", "another name");
+  check_error(
+      [] {
+        add_policies({hybrid_named("added")}, {"python", "tests.Other", "2"});
+      },
+      "tests.Other: there is a policy added already, from tests.Added", "another name");
   const std::vector<PolicyInfo> builtin = builtin_policies();
   CHECK(std::none_of(builtin.begin(), builtin.end(),
                      [](const PolicyInfo& info) { return info.name == "added"; }));
@@ -74,8 +78,11 @@ TEST_CASE("What is no policy to add is refused, and nothing of its origin is add
   const PolicyOrigin origin{"plugin", "/a.so", "1"};
   const auto refused = [&](const std::string& name, const std::string& what,
                            const std::string& hint) {
-    check_error([&] { add_policies({hybrid_named("fine"), hybrid_named(name)}, origin); }, what,
-                hint);
+    check_error(
+        [&] {
+          add_policies({hybrid_named("fine"), hybrid_named(name)}, origin);
+        },
+        what, hint);
     CHECK_FALSE(knows("fine"));
   };
   refused("auto", "/a.so: 'auto' is no name for a policy", "fastest");
@@ -98,9 +105,14 @@ TEST_CASE("What is no policy to add is refused, and nothing of its origin is add
 TEST_CASE("A policy that was recorded and is not known is asked for") {
   CHECK_NOTHROW(require_policy("resident", {}, "a trace"));
   CHECK_NOTHROW(require_policy("greedysnake", PolicyOrigin{"plugin", "/a.so", ""}, "a trace"));
-  check_error([] { require_policy("gone:a=1", PolicyOrigin{"plugin", "/a.so", ""}, "t.json"); },
-              "t.json: its policy gone comes from the plugin /a.so, which is not loaded",
-              "plugin = /a.so");
-  check_error([] { require_policy("gone", PolicyOrigin{"python", "mine.Gone", ""}, "t.json"); },
-              "t.json: its policy gone is the Python class mine.Gone", "register");
+  check_error(
+      [] {
+        require_policy("gone:a=1", PolicyOrigin{"plugin", "/a.so", ""}, "t.json");
+      },
+      "t.json: its policy gone comes from the plugin /a.so, which is not loaded", "plugin = /a.so");
+  check_error(
+      [] {
+        require_policy("gone", PolicyOrigin{"python", "mine.Gone", ""}, "t.json");
+      },
+      "t.json: its policy gone is the Python class mine.Gone", "register");
 }
