@@ -59,7 +59,6 @@ void require_same_batches(std::vector<std::int64_t> before, std::vector<std::int
 // What decides the numbers is as it was, as far as it is known before anything is read.
 void require_goes_on(const TrainingOptions& options, TrainingStart& start) {
   TrainingRecord& record = start.record;
-  if (!options.make_policy) record.policy_origin = origin_of_policy(record.policy);
   TrainingRecord& before = *start.before;
   if (options.retunes_products) before.tunes_products = record.tunes_products;
   if (start.first > 0) {
@@ -142,6 +141,7 @@ TrainingStart start_of(const TrainingOptions& options) {
     }
     record.frozen_hash = start.frozen->seal.data;
   }
+  if (!options.make_policy) record.policy_origin = origin_of_policy(record.policy);
   record.rank = problem.rank;
   record.data_rules = options.data_rules;
   record.left_out = options.left_out;
