@@ -11,7 +11,7 @@
 #include "cli/commands.hpp"
 #include "cli/text/description_text.hpp"
 #include "cli/text/output.hpp"
-#include "policies/common/policy.hpp"
+#include "policies/common/registry.hpp"
 #include "policies/framework/framework.hpp"
 #include "policies/machine/machine.hpp"
 #include "policies/machine/machine_account.hpp"
@@ -26,7 +26,7 @@ using nlohmann::ordered_json;
 
 void list_policies(bool json) {
   ordered_json all = ordered_json::array();
-  for (const PolicyInfo& info : builtin_policies()) {
+  for (const PolicyInfo& info : known_policies()) {
     ordered_json options = ordered_json::array();
     for (const PolicyOption& option : info.options) {
       options.push_back({{"name", option.name},
@@ -39,8 +39,11 @@ void list_policies(bool json) {
                    {"idea", info.idea},
                    {"for_several_ranks", info.for_several_ranks},
                    {"options", options}});
+    const std::optional<PolicyOrigin> origin = origin_of_policy(info.name);
+    if (origin) all.back()["origin"] = {{"kind", origin->kind}, {"from", origin->from}};
     if (json) continue;
     fmt::print("{}\n    {}\n    {}\n", info.name, info.idea, info.paper);
+    if (origin) fmt::print("    from {}\n", origin->from);
     std::size_t names = 0, defaults = 0;
     for (const PolicyOption& option : info.options) {
       names = std::max(names, option.name.size());

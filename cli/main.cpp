@@ -20,6 +20,7 @@
 #include "base/text.hpp"
 #include "cli/commands.hpp"
 #include "cli/options/number_check.hpp"
+#include "cli/options/plugin_option.hpp"
 #include "cli/stop_signals.hpp"
 #include "cli/text/flags.hpp"
 #include "cli/text/output.hpp"
@@ -81,6 +82,7 @@ void build(CLI::App& app, int& exit_code) {
   cli::add_bench(app, exit_code);
   cli::add_tokenizer(app);
   cli::add_lists(app, exit_code);
+  cli::add_plugin_option(app);
   // The last of two wins, so that a setting can be added to a command; options that take many take
   // them all.
   for (CLI::App* command : commands(app)) {

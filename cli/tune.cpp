@@ -20,6 +20,7 @@
 #include "experiments/tune/seeds.hpp"
 #include "experiments/tune/tune_json.hpp"
 #include "experiments/watch/training_line.hpp"
+#include "policies/common/registry.hpp"
 
 namespace spillway::cli {
 
@@ -57,6 +58,16 @@ void require_range(const char* flag, std::int64_t value, std::int64_t least, std
                    "leave it out for the default");
 }
 
+// Prices of plugins' policies are those of their builds.
+std::string origins_text() {
+  std::string text;
+  for (const PolicyInfo& info : known_policies()) {
+    if (const auto origin = origin_of_policy(info.name))
+      text += fmt::format(" {} {}", info.name, origin->hash);
+  }
+  return text;
+}
+
 std::unique_ptr<PriceFile> prices_of(const Options& options) {
   if (options.out.empty() && options.resume.empty()) return nullptr;
   if (!options.out.empty() && !options.resume.empty())
@@ -72,7 +83,7 @@ std::unique_ptr<PriceFile> prices_of(const Options& options) {
     throw InputError(fmt::format("--resume {}: there is no such file", options.resume),
                      fmt::format("--out {} begins it", options.resume));
   return std::make_unique<PriceFile>(options.out.empty() ? options.resume : options.out,
-                                     this_program());
+                                     this_program() + origins_text());
 }
 
 unsigned threads_of(const Options& options) {

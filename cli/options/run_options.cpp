@@ -8,7 +8,6 @@
 
 #include "base/errors.hpp"
 #include "cli/options/setting_options.hpp"
-#include "policies/framework/framework.hpp"
 
 namespace spillway::cli {
 
@@ -38,11 +37,6 @@ double parse_tokens(const std::string& text) {
 
 std::string durability_help() {
   return setting_help("durability") + "; off as another program's --framework runs it";
-}
-
-Durability durability_of(const std::string& text, const std::string& framework) {
-  if (text.empty() && load_framework(framework).name != own_framework) return {};
-  return parse_durability(text);
 }
 
 void RunOptions::add_durability_to(CLI::App& command) {

@@ -13,10 +13,8 @@ namespace spillway::cli {
 // A number of tokens as people write it: "300B", "1.5T", "2e9". Throws InputError.
 double parse_tokens(const std::string& text);
 
-// What --durability says; where it says nothing, what the program that is simulated does: those of
-// others commit nothing.
+// Of --durability, which durability_of() reads.
 std::string durability_help();
-Durability durability_of(const std::string& text, const std::string& framework);
 
 struct RunOptions {
   std::string durability;

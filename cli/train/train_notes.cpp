@@ -5,7 +5,6 @@
 #include <filesystem>
 
 #include "base/errors.hpp"
-#include "base/text.hpp"
 #include "cli/train/stopped_run.hpp"
 #include "exec/data/safetensors_folder.hpp"
 #include "exec/run/run_folder.hpp"
@@ -13,32 +12,6 @@
 namespace spillway::cli {
 
 namespace fs = std::filesystem;
-using nlohmann::ordered_json;
-
-std::vector<std::string> shown_data(const DataSummary& data) {
-  constexpr std::size_t most = 3;
-  std::vector<std::string> shown;
-  for (const fs::path& file : data.first_files) {
-    if (shown.size() == most) {
-      shown.push_back(fmt::format("... and {} more", data.files - most));
-      break;
-    }
-    shown.push_back(printable(file.string()));
-  }
-  return shown;
-}
-
-ordered_json packing_json(const DataSummary& data) {
-  const PackingCounts& counts = data.counts;
-  return {{"documents", data.documents},
-          {"trained_tokens", data.trained_tokens},
-          {"sequences", counts.sequences},
-          {"counted_targets", counts.counted},
-          {"fill_rate", data.fill_rate},
-          {"long_documents",
-           {{"split", counts.split}, {"cut", counts.cut}, {"dropped", counts.dropped}}},
-          {"left_out", {{"too_short", counts.too_short}, {"untrained", counts.untrained}}}};
-}
 
 std::string packing_text(const DataSummary& data) {
   const PackingCounts& counts = data.counts;
@@ -57,19 +30,6 @@ std::string packing_text(const DataSummary& data) {
   add(counts.too_short, "document", "of one token left out");
   add(counts.untrained, "piece", "with nothing to learn left out");
   return text;
-}
-
-ordered_json data_json(const DataSummary& data) {
-  ordered_json first = ordered_json::array();
-  for (const SkippedFiles::One& one : data.skipped.first)
-    first.push_back({{"path", one.shown()}, {"reason", one.reason}});
-  ordered_json json = {
-      {"files", data.files},         {"bytes", data.bytes},
-      {"shown", shown_data(data)},   {"skipped", {{"files", data.skipped.count}, {"first", first}}},
-      {"tokenizer", data.tokenizer}, {"packing", data.packing},
-      {"tokens", data.tokens}};
-  if (data.counts.sequences > 0) json.update(packing_json(data));
-  return json;
 }
 
 std::string other_machine_note(const Machine& machine, bool trains_on_gpu,

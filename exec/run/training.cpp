@@ -141,6 +141,7 @@ TrainingStart start_of(const TrainingOptions& options) {
     }
     record.frozen_hash = start.frozen->seal.data;
   }
+  if (!options.make_policy) record.policy_origin = origin_of_policy(record.policy);
   record.rank = problem.rank;
   record.data_rules = options.data_rules;
   record.left_out = options.left_out;

@@ -99,6 +99,10 @@ std::string TrainingRecord::to_json() const {
   for (const std::filesystem::path& path : data) json["data"].push_back(path.string());
   if (!initial_folder.empty()) json["initial_folder"] = initial_folder.string();
   json["policy"] = policy;
+  if (policy_origin)
+    json["policy_origin"] = {{"kind", policy_origin->kind},
+                             {"from", policy_origin->from},
+                             {"hash", policy_origin->hash}};
   json["steps"] = steps;
   if (!left_out.empty()) json["left_out"] = left_out;
   if (!algorithms.empty()) json["algorithms"] = algorithms;
@@ -147,6 +151,10 @@ TrainingRecord TrainingRecord::parse(const std::string& text) {
     r.initial_folder = json.value("initial_folder", "");
     for (const ordered_json& path : json.at("data")) r.data.emplace_back(path.get<std::string>());
     r.policy = json.at("policy");
+    if (json.contains("policy_origin")) {
+      const ordered_json& origin = json.at("policy_origin");
+      r.policy_origin = PolicyOrigin{origin.at("kind"), origin.at("from"), origin.at("hash")};
+    }
     r.steps = whole_number<std::int64_t>(json, "steps", place);
     for (const ordered_json& batch : json.value("left_out", ordered_json::array()))
       r.left_out.push_back(batch.get<std::int64_t>());

@@ -4,10 +4,12 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "exec/run/executor.hpp"
+#include "policies/common/registry.hpp"
 #include "policies/workload/problem.hpp"
 
 namespace spillway {
@@ -47,6 +49,8 @@ struct TrainingRecord {
   // Device::algorithms() of the device that trains; a training that goes on gives them to its own.
   std::string algorithms = {};
   int rank = 0;  // of several, whose part of the state it is
+  // Of a policy that is not built in.
+  std::optional<PolicyOrigin> policy_origin = {};
 
   static constexpr const char* cpu_backend = "cpu";
   static constexpr const char* cuda_backend = "cuda";

@@ -10,6 +10,7 @@
 #include "base/errors.hpp"
 #include "base/units.hpp"
 #include "experiments/plan/tuned.hpp"
+#include "policies/common/registry.hpp"
 #include "sim/result_json.hpp"
 #include "sim/step_interval.hpp"
 
@@ -58,7 +59,7 @@ void choose(Candidates& candidates) {
 
 std::vector<std::string> candidate_policies() {
   std::vector<std::string> policies;
-  for (const PolicyInfo& info : builtin_policies()) policies.push_back(info.name);
+  for (const PolicyInfo& info : known_policies()) policies.push_back(info.name);
   policies.emplace_back("fuyou:swap=auto");  // its default is what was published, not the fastest
   return policies;
 }

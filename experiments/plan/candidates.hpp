@@ -13,7 +13,7 @@
 
 namespace spillway {
 
-// Every built-in policy as published, and those of their variants that may be faster.
+// Every policy with its defaults, and those of their variants that may be faster.
 std::vector<std::string> candidate_policies();
 
 // What `--policy` names: one policy, or all candidates where it is `auto`.

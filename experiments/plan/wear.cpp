@@ -7,6 +7,7 @@
 
 #include "exec/store/commit_points.hpp"
 #include "policies/cost/commit_interval.hpp"
+#include "policies/framework/framework.hpp"
 
 namespace spillway {
 
@@ -28,6 +29,11 @@ std::uint64_t counted_bytes(const StoreBytes& store, const Machine& machine) {
 }
 
 }  // namespace
+
+Durability durability_of(const std::string& text, const std::string& framework) {
+  if (text.empty() && load_framework(framework).name != own_framework) return {};
+  return parse_durability(text);
+}
 
 double Wear::commit_bytes_per_step() const {
   if (commit_every == 0) return 0;

@@ -53,6 +53,10 @@ struct Wear {
   double steps_in_cache() const;
 };
 
+// What a setting of durability says; where it is empty, what the program that is simulated does:
+// those of others commit nothing. Throws InputError.
+Durability durability_of(const std::string& text, const std::string& framework);
+
 // Commits in `steps` steps from first_step on: after every multiple of `every`, of `also_every` (0:
 // none), and after the last.
 std::int64_t commits_in(std::int64_t first_step, std::int64_t steps, std::int64_t every,

@@ -13,7 +13,7 @@
 #include "base/text.hpp"
 #include "experiments/plots/plot_axis.hpp"
 #include "experiments/sweep/winners_plot.hpp"
-#include "policies/common/policy.hpp"
+#include "policies/common/registry.hpp"
 
 namespace spillway {
 
@@ -177,7 +177,7 @@ class Plotter {
   // series a policy.
   std::string styles() const {
     std::vector<std::string> policies;
-    for (const PolicyInfo& info : builtin_policies()) policies.push_back(info.name);
+    for (const PolicyInfo& info : known_policies()) policies.push_back(info.name);
     std::vector<std::size_t> all;
     for (const Series* one : drawn()) {
       const std::string policy = policy_of(*one->rows.front());

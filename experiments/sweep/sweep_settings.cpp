@@ -9,7 +9,7 @@
 #include "base/errors.hpp"
 #include "base/suggest.hpp"
 #include "experiments/plan/evaluate.hpp"
-#include "policies/common/policy.hpp"
+#include "policies/common/registry.hpp"
 #include "policies/framework/framework.hpp"
 #include "policies/workload/workload_fields.hpp"
 
@@ -39,9 +39,12 @@ bool is_model_key(const std::string& key) {
   return key.rfind(model_prefix, 0) == 0 && is_setting(key.substr(model_prefix.size()));
 }
 
-const std::vector<PolicyInfo>& policies() {
-  static const std::vector<PolicyInfo> all = builtin_policies();
-  return all;
+// Asked for every setting of every point.
+bool is_policy(const std::string& name) {
+  static const std::vector<PolicyInfo> builtin = builtin_policies();
+  return std::any_of(builtin.begin(), builtin.end(),
+                     [&](const PolicyInfo& info) { return info.name == name; }) ||
+         origin_of_policy(name);
 }
 
 int steps_of(const std::string& text) {
@@ -81,6 +84,12 @@ std::string written_policy(const SweepSettings& settings) {
   return text;
 }
 
+// With the code of a policy that is not built in: another build of it may compute another result.
+std::string policy_identity(const std::string& policy) {
+  const std::optional<PolicyOrigin> origin = origin_of_policy(policy);
+  return origin ? fmt::format("{}\n{} {}", policy, origin->kind, origin->hash) : policy;
+}
+
 }  // namespace
 
 std::string hash_of(const std::string& text) {
@@ -99,7 +108,7 @@ std::vector<std::string> sweep_keys() {
   for (const std::string& key : model_keys()) {
     if (is_setting(key)) keys.push_back(model_prefix + key);
   }
-  for (const PolicyInfo& info : policies()) {
+  for (const PolicyInfo& info : known_policies()) {
     for (const PolicyOption& option : info.options) keys.push_back(info.name + "." + option.name);
   }
   return keys;
@@ -108,10 +117,7 @@ std::vector<std::string> sweep_keys() {
 std::optional<std::string> policy_of_key(const std::string& key) {
   const std::string name = key.substr(0, key.find('.'));
   if (name.size() == key.size()) return std::nullopt;
-  for (const PolicyInfo& info : policies()) {
-    if (info.name == name) return name;
-  }
-  return std::nullopt;
+  return is_policy(name) ? std::optional(name) : std::nullopt;
 }
 
 void check_sweep_value(const std::string& key, const std::string& value) {
@@ -132,7 +138,7 @@ void check_sweep_value(const std::string& key, const std::string& value) {
     load_framework(value);
   } else if (key == "policy") {
     std::vector<std::string> names;
-    for (const PolicyInfo& info : policies()) names.push_back(info.name);
+    for (const PolicyInfo& info : known_policies()) names.push_back(info.name);
     const std::string name = value.substr(0, value.find(':'));
     if (std::find(names.begin(), names.end(), name) == names.end()) {
       throw InputError(fmt::format("unknown policy {}", name), unknown_name_hint(name, names));
@@ -225,7 +231,7 @@ ResolvedSettings SettingsResolver::resolve(const SweepSettings& settings) {
   for (const auto& [key, text] : texts) all += key + " " + text + "\n";
   resolved.identity =
       hash_of(fmt::format("{}\n{}\n{}steps {}\n{}", known_model.text, known_machine.text, all,
-                          resolved.steps, resolved.policy));
+                          resolved.steps, policy_identity(resolved.policy)));
   return resolved;
 }
 

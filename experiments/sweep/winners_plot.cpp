@@ -6,7 +6,7 @@
 #include <map>
 #include <utility>
 
-#include "policies/common/policy.hpp"
+#include "policies/common/registry.hpp"
 
 namespace spillway {
 
@@ -22,10 +22,10 @@ std::size_t place_among(std::vector<std::string>& texts, const std::string& text
   return place + 1;
 }
 
-// The built-in policies in order of their colours: those of one rank, each with a colour of its
-// own, then those of several.
+// Policies in order of their colours: those of one rank, each with a colour of its own, then those
+// of several.
 std::vector<PolicyInfo> in_colours() {
-  std::vector<PolicyInfo> all = builtin_policies();
+  std::vector<PolicyInfo> all = known_policies();
   std::stable_partition(all.begin(), all.end(),
                         [](const PolicyInfo& info) { return !info.for_several_ranks; });
   return all;

@@ -4,8 +4,10 @@
 
 #include <filesystem>
 
+#include "base/text.hpp"
 #include "exec/run/run_folder.hpp"
 #include "experiments/train/train_config.hpp"
+#include "policies/common/registry.hpp"
 
 namespace spillway {
 
@@ -51,6 +53,14 @@ GivenSettings all_settings_of(const RunConfig& run) {
   return all;
 }
 
+// A config names no library to load: whoever repeats the run does.
+std::string origin_note(const std::string& policy) {
+  const std::optional<PolicyOrigin> origin = origin_of_policy(policy);
+  if (!origin) return "";
+  return fmt::format("# a policy that is not built in: of the {} {}, which has to be known first\n",
+                     origin->kind == "plugin" ? "plugin" : "Python class", printable(origin->from));
+}
+
 }  // namespace
 
 std::string run_config_text(const RunConfig& run) {
@@ -74,6 +84,7 @@ std::string run_config_text(const RunConfig& run) {
       if (setting.key == "steps" && asked != run.given.end())
         text += fmt::format("# {} = {} come to\n", length, asked->second.back());
     }
+    if (setting.key == "policy") text += origin_note(run.policy);
     text += config_line(setting, given->second);
   }
   if (const auto set = all.find("set"); set != all.end()) {

@@ -65,7 +65,10 @@ std::optional<ResumePoint> TrainingJob::resume() {
     given_.erase("gradient_groups");
   }
   if (record.workload.ranks != ranks) go_on_with_other_ranks(*state.point, record, ranks);
-  if (!now.contains("policy")) all["policy"] = {record.policy};
+  if (!now.contains("policy")) {
+    require_policy(record.policy, record.policy_origin, fmt::format("the run in {}", request_.run));
+    all["policy"] = {record.policy};
+  }
   // The file or folder that it was read from may be gone, and so may that of the adapters. A model
   // of which a part is frozen is needed for its weights alone.
   if (record.model.has_frozen() && now.contains("model")) frozen_from_ = now.at("model").back();

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "experiments/tune/plan_space.hpp"
-#include "policies/common/policy.hpp"
+#include "policies/common/registry.hpp"
 
 namespace spillway {
 
@@ -89,7 +89,7 @@ void use_gpu_for_updates(const PlanSpace& space, Plan& plan, const PlanShares& s
 
 std::vector<std::string> published_policies() {
   std::vector<std::string> all;
-  for (const PolicyInfo& info : builtin_policies()) {
+  for (const PolicyInfo& info : known_policies()) {
     if (info.name != "spillway" && !info.for_several_ranks) all.push_back(info.name);
   }
   return all;

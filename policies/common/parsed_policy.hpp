@@ -5,13 +5,13 @@
 #include <optional>
 #include <string>
 
-#include "policies/common/policy.hpp"
+#include "policies/common/registry.hpp"
 #include "policies/movement/retention.hpp"
 
 namespace spillway {
 
 struct ParsedPolicy {
-  std::unique_ptr<Policy> (*factory)() = nullptr;
+  PolicyFactory factory;
   PolicyInfo info;
   PolicyOptions options;
 };

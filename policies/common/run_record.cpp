@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/errors.hpp"
-#include "policies/common/policy.hpp"
+#include "policies/common/registry.hpp"
 #include "policies/framework/framework.hpp"
 #include "policies/workload/json_number.hpp"
 #include "policies/workload/workload_json.hpp"
@@ -41,6 +41,16 @@ Backend backend_of(const json& text, const std::string& place) {
                    "record the trace again");
 }
 
+json json_of(const PolicyOrigin& origin) {
+  return {{"kind", origin.kind}, {"from", origin.from}, {"hash", origin.hash}};
+}
+
+std::optional<PolicyOrigin> recorded_origin(const Trace& trace, const std::string& origin) {
+  if (!trace.find_metadata("policy_origin")) return {};
+  const json recorded = field(trace, "policy_origin", origin);
+  return PolicyOrigin{recorded.at("kind"), recorded.at("from"), recorded.at("hash")};
+}
+
 }  // namespace
 
 Trace make_trace(const Schedule& schedule, const std::string& source) {
@@ -59,6 +69,8 @@ Trace make_trace(const Schedule& schedule, const std::string& source) {
   set("source", source);
   set("version", SPILLWAY_VERSION);
   set("policy", schedule.policy());
+  if (const auto origin = origin_of_policy(schedule.policy()))
+    set("policy_origin", json_of(*origin));
   set("framework", problem.framework);
   set("framework_hash", framework_hash(problem.framework));
   set("steps", schedule.steps());
@@ -78,6 +90,7 @@ Trace make_trace(const Schedule& schedule, const std::string& source) {
 Schedule rebuild_schedule(const Trace& trace, const std::string& origin) {
   Problem problem;
   std::string policy, fingerprint, hash_of_framework;
+  std::optional<PolicyOrigin> policy_origin;
   int steps = 0;
   try {
     problem.model = parse_model(field(trace, "model", origin), origin + " (model)");
@@ -101,6 +114,7 @@ Schedule rebuild_schedule(const Trace& trace, const std::string& origin) {
     if (trace.find_metadata("frozen_in_place"))
       problem.frozen_in_place = field(trace, "frozen_in_place", origin);
     policy = field(trace, "policy", origin);
+    policy_origin = recorded_origin(trace, origin);
     if (trace.find_metadata("framework")) problem.framework = field(trace, "framework", origin);
     if (trace.find_metadata("framework_hash"))
       hash_of_framework = field(trace, "framework_hash", origin);
@@ -110,6 +124,7 @@ Schedule rebuild_schedule(const Trace& trace, const std::string& origin) {
     throw InputError(fmt::format("{}: damaged metadata: {}", origin, error.what()),
                      "record the trace again");
   }
+  require_policy(policy, policy_origin, origin);
   Schedule schedule = build_schedule(problem, policy, steps);
   const bool same_fingerprint = fmt::format("{:016x}", schedule.fingerprint()) == fingerprint;
   if (!same_fingerprint && !hash_of_framework.empty() &&
@@ -118,6 +133,13 @@ Schedule rebuild_schedule(const Trace& trace, const std::string& origin) {
         fmt::format("{}: the file of framework {} is not what it was when the trace was recorded",
                     origin, problem.framework),
         "restore the file, or record the trace again");
+  }
+  if (!same_fingerprint && policy_origin && origin_of_policy(policy) != policy_origin) {
+    throw InputError(
+        fmt::format("{}: policy {} writes another schedule than the recorded one: its {} is not "
+                    "what it was when the trace was recorded ({})",
+                    origin, policy, policy_origin->kind, policy_origin->from),
+        "restore it, or record the trace again");
   }
   if (!same_fingerprint) {
     throw InputError(fmt::format("{}: policy {} now writes another schedule than the recorded one",

@@ -9,8 +9,8 @@
 namespace spillway {
 
 // A trace without spans: names of lanes, kinds, phases and tiers, and the metadata model, machine
-// (if its rates are known), limits, workload, policy, framework, framework_hash, steps,
-// fingerprint, version and source ("simulator" or "executor").
+// (if its rates are known), limits, workload, policy, policy_origin (if it is not built in),
+// framework, framework_hash, steps, fingerprint, version and source ("simulator" or "executor").
 Trace make_trace(const Schedule& schedule, const std::string& source);
 
 // The schedule a trace was recorded from, built anew. Throws InputError when the metadata is

@@ -49,7 +49,15 @@ TEST_CASE("docs/write-a-policy.md: the code is the tested file's") {
   CHECK(code == between(file("tests/policies/common/example_policy.cpp"), "// [example begins]\n",
                         "// [example ends]"));
   CHECK(std::count(code.begin(), code.end(), '\n') < 60);
-  CHECK(std::count(document.begin(), document.end(), '\n') < 100);
+}
+
+TEST_CASE("docs/write-a-policy.md: the plugin is the tested file's") {
+  const std::string code =
+      between(file("docs/write-a-policy.md"), "tests/plugins/hybrid.cpp)), whose order", "\n```\n");
+  const std::string tested =
+      between(file("tests/plugins/hybrid.cpp"), "// [example begins]\n", "\n// [example ends]");
+  CHECK(code.substr(code.find("```cpp\n") + 7) == tested);
+  CHECK(std::count(tested.begin(), tested.end(), '\n') < 60);
 }
 
 TEST_CASE("docs/write-a-policy.md: the policy is free of races and computes what it must") {

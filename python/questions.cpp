@@ -1,0 +1,143 @@
+// simulate, compare and tune.
+#include <nanobind/stl/function.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "base/errors.hpp"
+#include "experiments/plan/hints.hpp"
+#include "experiments/tune/tune_json.hpp"
+#include "python/result.hpp"
+
+namespace spillway::python {
+
+namespace {
+
+struct Comparison {
+  std::vector<Result> results;
+  std::vector<std::pair<std::string, std::string>> refused;
+  std::optional<std::size_t> fastest, writes_less;
+};
+
+std::vector<std::string> each_named(const std::vector<std::string>& policies) {
+  std::vector<std::string> all;
+  for (const std::string& policy : policies)
+    for (const std::string& one : policies_named(policy)) all.push_back(one);
+  return all;
+}
+
+std::function<void(Problem&)> settle(const ProblemRequest& request, const Problem& problem) {
+  if (!request.chooses_sequences_at_once() || !is_measured_gpu(problem.machine)) return {};
+  return [](Problem& settled) { settled.use_gpu_sequences_at_once(); };
+}
+
+void require_steps(int steps) {
+  if (steps < 1 || steps > 1000)
+    throw InputError(Setting{"steps", std::to_string(steps)} + " is not in 1 .. 1000",
+                     "leave it out: a few steps show the steady state");
+}
+
+WholeRun whole_run(const std::string& durability, const Problem& problem,
+                   std::optional<std::int64_t> steps = {}) {
+  return {durability_of(durability, problem.framework), steps};
+}
+
+Result simulate(const ProblemRequest& request, const std::string& policy, int steps,
+                const std::string& durability) {
+  require_steps(steps);
+  const Problem problem = request.problem();
+  const WholeRun run = whole_run(durability, problem);
+  Candidates candidates = evaluate_as_asked(request, problem, {policy}, run, steps);
+  if (candidates.chosen) return {std::move(candidates.all[*candidates.chosen])};
+  FitQuestion question;
+  question.problem = problem;
+  question.choose_micro_batch = request.chooses_micro_batch();
+  question.policies = each_named({policy});
+  question.durability = run.durability;
+  question.steps = steps;
+  question.settle = settle(request, problem);
+  fail_to_fit(candidates, question);
+}
+
+Comparison compare(const ProblemRequest& request, const std::vector<std::string>& policies,
+                   int steps, const std::string& durability,
+                   std::optional<std::int64_t> run_steps) {
+  require_steps(steps);
+  const Problem problem = request.problem();
+  const WholeRun run = whole_run(durability, problem, run_steps);
+  Candidates candidates = evaluate_as_asked(request, problem, policies, run, steps);
+  Comparison comparison;
+  for (Candidate& one : candidates.all) comparison.results.push_back({std::move(one)});
+  for (const Refusal& one : candidates.refused)
+    comparison.refused.emplace_back(one.policy, one.reason);
+  comparison.fastest = candidates.chosen;
+  comparison.writes_less = candidates.writes_less;
+  return comparison;
+}
+
+using TuneProgress = std::function<void(std::uint64_t explored, std::uint64_t effort)>;
+
+// The JSON object of `tune --json`, and its best plan; nothing fits: None.
+nb::tuple tune_problem(const ProblemRequest& request, std::uint64_t effort,
+                       std::optional<double> budget_seconds, std::uint64_t seed,
+                       std::optional<unsigned> threads, const std::string& durability,
+                       const std::optional<TuneProgress>& progress) {
+  nlohmann::ordered_json json;
+  std::optional<Result> best;
+  {
+    const nb::gil_scoped_release others_may_work;
+    const Problem problem = request.problem();
+    TuneOptions options;
+    options.choose_micro_batch = request.chooses_micro_batch();
+    options.effort = effort;
+    options.budget_seconds = budget_seconds;
+    options.seed = seed;
+    options.threads = threads.value_or(std::max(1u, std::thread::hardware_concurrency()));
+    options.run = whole_run(durability, problem);
+    options.settle = settle(request, problem);
+    if (progress)
+      options.progress = [&](const SearchProgress& now) { (*progress)(now.explored, now.effort); };
+    TuneResult result = tune(problem, options);
+    json = to_json(result, options);
+    if (result.best) best = Result{{std::move(result.best->evaluation), result.best->wear}};
+  }
+  return nb::make_tuple(to_python(json), best ? nb::cast(std::move(*best)) : nb::none());
+}
+
+}  // namespace
+
+Candidates evaluate_as_asked(const ProblemRequest& request, const Problem& problem,
+                             const std::vector<std::string>& policies, const WholeRun& run,
+                             int steps) {
+  const EvaluateOne one =
+      request.chooses_sequences_at_once() ? evaluation_on(problem.machine) : EvaluateOne(evaluate);
+  return evaluate_candidates(problem, request.chooses_micro_batch(), each_named(policies), run,
+                             steps, one, settle(request, problem));
+}
+
+void bind_questions(nb::module_& module) {
+  const auto released = nb::call_guard<nb::gil_scoped_release>();
+  module.attr("default_steps") = default_steps;
+  module.attr("default_effort") = default_effort;
+  nb::class_<Comparison>(module, "Comparison")
+      .def_ro("results", &Comparison::results)
+      .def_ro("refused", &Comparison::refused)
+      .def_ro("fastest", &Comparison::fastest)
+      .def_ro("writes_less", &Comparison::writes_less);
+  module.def("simulate", &simulate, nb::arg("request"), nb::arg("policy"),
+             nb::arg("steps") = default_steps, nb::arg("durability") = "", released);
+  module.def("compare", &compare, nb::arg("request"), nb::arg("policies"),
+             nb::arg("steps") = default_steps, nb::arg("durability") = "",
+             nb::arg("run_steps") = nb::none(), released);
+  module.def("tune", &tune_problem, nb::arg("request"), nb::arg("effort") = default_effort,
+             nb::arg("budget_seconds") = nb::none(), nb::arg("seed") = 0,
+             nb::arg("threads") = nb::none(), nb::arg("durability") = "",
+             nb::arg("progress") = nb::none());
+}
+
+}  // namespace spillway::python
