@@ -20,16 +20,20 @@ const Charts = (() => {
         ticks.push(Number((n * distance).toPrecision(12)));
       return ticks;
     }
-    const ticks = [];
-    const decades = Math.log10(high / low);
-    const factors = decades > 3 ? [1] : decades > 1 ? [1, 2, 5] : [1, 1.5, 2, 3, 4, 5, 7];
-    for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); ++power)
-      for (const factor of factors) {
-        const tick = factor * 10 ** power;
-        if (tick >= low * 0.999 && tick <= high * 1.001) ticks.push(tick);
+    // The most of these that there is room for.
+    const choices = [[1, 1.5, 2, 3, 4, 5, 7], [1, 2, 5], [1, 3], [1]].map((factors) => {
+      const ticks = [];
+      for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); ++power) {
+        for (const factor of factors) {
+          const tick = Number((factor * 10 ** power).toPrecision(3));
+          if (tick >= low * 0.999 && tick <= high * 1.001) ticks.push(tick);
+        }
       }
-    const every = Math.ceil(ticks.length / most);
-    return ticks.filter((_, k) => k % every === 0);
+      return ticks;
+    });
+    const fitting = choices.find((ticks) => ticks.length <= most) || choices[choices.length - 1];
+    const every = Math.ceil(fitting.length / most);
+    return fitting.filter((_, k) => k % every === 0);
   }
 
   // An axis: from values to places.
@@ -102,7 +106,7 @@ const Charts = (() => {
     draw() {
       const {spec, picture} = this;
       this.width = Math.max(320, this.place.clientWidth);
-      this.height = Math.round(Math.max(240, Math.min(420, this.width * 0.5)));
+      this.height = Math.round(Math.max(260, Math.min(420, this.width * 0.5)));
       picture.setAttribute("viewBox", "0 0 " + this.width + " " + this.height);
       picture.setAttribute("aria-label", spec.title);
       picture.replaceChildren();
@@ -165,7 +169,7 @@ const Charts = (() => {
       if (one.style !== "points") {
         const d = pathOf(points).map(([x, y], k) => (k ? "L" : "M") + x.toFixed(1) + " " + y.toFixed(1)).join("");
         this.picture.append(svg("path", {d, fill: "none", stroke: colour, "stroke-linejoin": "round",
-          "stroke-width": one.style === "thin" ? 1 : 2, "stroke-opacity": one.style === "thin" ? 0.45 : 1,
+          "stroke-width": one.style === "thin" ? 1 : 2, "stroke-opacity": one.style === "thin" ? 0.6 : 1,
           "stroke-dasharray": one.style === "dashed" ? "6 4" : dash}));
       }
       if (one.style === "points" || points.length <= 60) {

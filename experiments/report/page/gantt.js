@@ -173,7 +173,8 @@ const Gantt = (() => {
       let begin = 0, end = 0, group = -1, level = 0;
       const flush = () => {
         if (group < 0) return;
-        ctx.globalAlpha = this.view.alphaOf(group) * (0.2 + 0.8 * level / 12);
+        // A canvas leaves its alpha as it was where it is told one above 1, by however little.
+        ctx.globalAlpha = Math.min(1, this.view.alphaOf(group) * (0.2 + level / 15));
         ctx.fillStyle = colours.groups[group];
         ctx.fillRect(gutter + begin, top, end - begin, height);
       };
@@ -247,23 +248,24 @@ const Gantt = (() => {
 
     // A strip at the foot of the tasks of the critical path, and lines from lane to lane where there is room.
     drawPath(ctx, colours) {
-      const places = this.timeline.pathPlaces(), from = this.own(this.view.from), to = this.own(this.view.to);
-      const first = Timelines.firstIndex(places.length, (k) => this.timeline.endOf(places[k]) > from);
-      ctx.fillStyle = ctx.strokeStyle = colours.path;
-      let before = null, room = this.width;
-      for (let k = first; k < places.length; ++k) {
-        const begin = this.timeline.startOf(places[k]);
-        if (begin > to) break;
-        const left = Math.max(gutter, this.x(this.common(begin)));
-        const right = this.x(this.common(this.timeline.endOf(places[k])));
-        const row = this.rowOf(places[k]), y = row.y + row.height - gap - 4;
-        if (right < gutter) continue;
+      const {count, lane, start, end} = this.timeline.pathTasks();
+      const from = this.own(this.view.from), to = this.own(this.view.to);
+      const scale = (this.width - gutter) / (to - from);
+      const drawn = this.rows.map(() => -1);  // how far, by row: what falls on one pixel is drawn once
+      ctx.fillStyle = colours.path;
+      let before = -1, room = this.width;
+      for (let k = Timelines.firstIndex(count, (n) => end[n] > from); k < count && start[k] <= to; ++k) {
+        const left = gutter + Math.max(0, (start[k] - from) * scale), right = gutter + (end[k] - from) * scale;
+        if (right < drawn[lane[k]] + 1) continue;
+        drawn[lane[k]] = Math.max(right, left + 1);
+        const foot = (l) => this.rows[l].y + this.rows[l].height - gap - 4;
+        const y = foot(lane[k]);
         ctx.fillRect(left, y, Math.max(1, right - left), 4);
-        if (before !== null && before !== y && room > 0) {
-          ctx.fillRect(left - 0.5, Math.min(before, y), 1, Math.abs(before - y) + 4);
+        if (before >= 0 && before !== lane[k] && room > 0) {
+          ctx.fillRect(left - 0.5, Math.min(foot(before), y), 1, Math.abs(foot(before) - y) + 4);
           --room;
         }
-        before = y;
+        before = lane[k];
       }
     }
 
@@ -290,7 +292,7 @@ const Gantt = (() => {
       ctx.clip();
       for (const place of this.chain || []) this.outline(ctx, place, colours.path, 2);
       (this.chain || []).forEach((place, k) => {
-        if (k > 0) this.arrow(ctx, place, this.chain[k - 1], colours.path, 0);
+        if (k > 0 && place.lane !== this.chain[k - 1].lane) this.arrow(ctx, place, this.chain[k - 1], colours.path, 0);
       });
       for (const place of [this.picked, this.hovered]) {
         if (!place || (place === this.picked && this.chain)) continue;
@@ -308,10 +310,11 @@ const Gantt = (() => {
       const row = this.rowOf(place);
       const left = this.x(this.common(this.timeline.startOf(place)));
       const right = this.x(this.common(this.timeline.endOf(place)));
-      ctx.strokeStyle = colour;
+      ctx.strokeStyle = ctx.fillStyle = colour;
       ctx.lineWidth = width;
       ctx.setLineDash([]);
-      ctx.strokeRect(left, row.y + gap - 1, Math.max(2, right - left), row.height - 2 * gap + 1);
+      if (right - left < 5) ctx.fillRect(left - 0.5, row.y + gap - 2, Math.max(1.5, right - left), row.height - 2 * gap + 3);
+      else ctx.strokeRect(left, row.y + gap - 1, right - left, row.height - 2 * gap + 1);
     }
 
     // From the end of one task to the start of another: data in full, memory dashed, barriers dotted.
@@ -319,7 +322,9 @@ const Gantt = (() => {
       const a = this.rowOf(from), b = this.rowOf(to);
       const x1 = this.x(this.common(this.timeline.endOf(from))), x2 = this.x(this.common(this.timeline.startOf(to)));
       if ((x1 < gutter && x2 < gutter) || (x1 > this.width && x2 > this.width)) return;
-      const y1 = a.y + a.height / 2, y2 = b.y + b.height / 2;
+      // On one lane it passes below the tasks between both.
+      const below = a === b ? a.height / 2 : 0;
+      const y1 = a.y + a.height / 2 + below, y2 = b.y + b.height / 2 + below;
       const bend = Math.max(14, Math.min(80, Math.abs(x2 - x1) / 2));
       ctx.strokeStyle = ctx.fillStyle = colour;
       ctx.lineWidth = 1.3;

@@ -214,6 +214,7 @@ const GanttView = (() => {
       }, {passive: false});
       canvas.addEventListener("keydown", (event) => {
         this.active = picture;
+        S.tip.hide();
         if (!event.ctrlKey && !event.metaKey && !event.altKey && this.press(event.key)) event.preventDefault();
       });
     }

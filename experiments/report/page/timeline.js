@@ -277,14 +277,13 @@ const Timelines = (() => {
       return chain;
     }
 
-    // Places of the critical path, in order of time.
-    pathPlaces() {
+    // The critical path in order of time: lanes, starts and ends of its tasks.
+    pathTasks() {
       if (!this.foundPath) {
-        this.foundPath = [];
-        for (const task of this.path) {
-          const place = this.find(this.path_segment, task);
-          if (place) this.foundPath.push(place);
-        }
+        const places = Array.from(this.path, (task) => this.find(this.path_segment, task)).filter((one) => one);
+        this.foundPath = {count: places.length, lane: Uint16Array.from(places, (one) => one.lane),
+                          start: Float64Array.from(places, (one) => this.startOf(one)),
+                          end: Float64Array.from(places, (one) => this.endOf(one))};
       }
       return this.foundPath;
     }
