@@ -30,6 +30,7 @@ void add_export(CLI::App& app);
 void add_merge(CLI::App& app);
 void add_store(CLI::App& app, int& exit_code);  // inspect, remove
 void add_validate(CLI::App& app, int& exit_code);
+void add_report(CLI::App& app);
 void add_meshes(CLI::App& app, int& exit_code);
 void add_papers(CLI::App& app, int& exit_code);
 void add_testbed(CLI::App& app, int& exit_code);

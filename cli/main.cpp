@@ -76,6 +76,7 @@ void build(CLI::App& app, int& exit_code) {
   cli::add_merge(app);
   cli::add_store(app, exit_code);
   cli::add_validate(app, exit_code);
+  cli::add_report(app);
   cli::add_meshes(app, exit_code);
   cli::add_papers(app, exit_code);
   cli::add_testbed(app, exit_code);

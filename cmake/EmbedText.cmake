@@ -1,5 +1,6 @@
 # embed_text(TARGET NAME FILES...): compiles text files into TARGET. Declares, in namespace spillway::embedded,
-#   const std::vector<std::pair<std::string, std::string>>& NAME();   // (file name without folder, contents)
+#   const std::vector<std::pair<std::string, std::string>>& NAME();          // (file name without folder, contents)
+#   const std::vector<std::pair<std::string, std::string>>& NAME_sha256();   // (the same, SHA-256 in hexadecimal)
 function(embed_text target name)
   set(output ${CMAKE_CURRENT_BINARY_DIR}/embedded_${name}.cpp)
   set(files ${ARGN})

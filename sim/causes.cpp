@@ -30,6 +30,22 @@ const char* to_string(Wait wait) {
   SPILLWAY_ASSERT(false);
 }
 
+const char* in_words(Wait wait) {
+  switch (wait) {
+    case Wait::data:
+      return "";
+    case Wait::memory:
+      return "so that memory is free";
+    case Wait::barrier:
+      return "at a barrier";
+    case Wait::turn:
+      return "ahead on its lane";
+    case Wait::end:
+      return "at the end of the run";
+  }
+  SPILLWAY_ASSERT(false);
+}
+
 Causes::Causes(const Schedule& schedule, std::span<const SimulatedTask> times, std::int64_t from_ns)
     : schedule_(schedule), times_(times), cause_(times.size(), none) {
   const std::span<const Task> tasks = schedule.tasks();
@@ -53,20 +69,24 @@ Causes::Causes(const Schedule& schedule, std::span<const SimulatedTask> times, s
   }
 }
 
-Wait Causes::why(TaskId task) const {
-  const std::span<const Task> tasks = schedule_.tasks();
-  SPILLWAY_ASSERT(cause_[task] != none);
-  const Task& before = tasks[cause_[task]];
-  const Task& after = tasks[task];
+Wait wait_between(const Schedule& schedule, TaskId first, TaskId second) {
+  const std::span<const Task> tasks = schedule.tasks();
+  const Task& before = tasks[first];
+  const Task& after = tasks[second];
   if (before.kind == TaskKind::barrier || after.kind == TaskKind::barrier) return Wait::barrier;
   if (before.lane == after.lane) return Wait::turn;
-  for (const Access& written : schedule_.accesses(before)) {
+  for (const Access& written : schedule.accesses(before)) {
     if (written.mode == Mode::read) continue;
-    for (const Access& read : schedule_.accesses(after)) {
+    for (const Access& read : schedule.accesses(after)) {
       if (read.mode != Mode::write && overlap(written, read)) return Wait::data;
     }
   }
   return Wait::memory;
+}
+
+Wait Causes::why(TaskId task) const {
+  SPILLWAY_ASSERT(cause_[task] != none);
+  return wait_between(schedule_, cause_[task], task);
 }
 
 }  // namespace spillway

@@ -23,6 +23,10 @@ enum class Wait : std::uint8_t {
 };
 inline constexpr int wait_count = 5;
 const char* to_string(Wait wait);  // "data"
+const char* in_words(Wait wait);   // behind what is waited for: "so that memory is free"; data: ""
+
+// Why `second` has to wait for `first`, of which it is a successor, or the next task on its lane.
+Wait wait_between(const Schedule& schedule, TaskId first, TaskId second);
 
 class Causes {
  public:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/units.hpp"
 #include "sim/sharing_losses.hpp"
 
 namespace spillway {
@@ -15,17 +16,29 @@ struct Stretch {
   std::int64_t begin_ns = 0, end_ns = 0;
 };
 
-std::vector<CriticalPart> sum_by_class(const Schedule& schedule, const ActivityGraph& graph,
-                                       const SimulationResult& result, const SteadyWindow& window,
-                                       const std::vector<Stretch>& path) {
-  const std::size_t resources = graph.resources.size();
+std::vector<CriticalPart> sum_by_class(const Schedule& schedule, const std::vector<Stretch>& path) {
   std::vector<std::int64_t> sums(task_class_count, 0);
+  for (const Stretch& stretch : path)
+    sums[index_of(class_of(schedule, schedule.tasks()[stretch.task]))] +=
+        stretch.end_ns - stretch.begin_ns;
+  std::vector<CriticalPart> parts;
+  for (std::size_t index = 0; index < sums.size(); ++index) {
+    if (sums[index] > 0) parts.push_back({task_class_at(index), sums[index], {}});
+  }
+  std::stable_sort(parts.begin(), parts.end(),
+                   [](const CriticalPart& a, const CriticalPart& b) { return a.ns > b.ns; });
+  return parts;
+}
+
+void add_losses(const Schedule& schedule, const ActivityGraph& graph,
+                const SimulationResult& result, const SteadyWindow& window,
+                const std::vector<Stretch>& path, std::vector<CriticalPart>& parts) {
+  const std::size_t resources = graph.resources.size();
   std::vector<double> lost(task_class_count * resources, 0);
   const FairSharing sharing(graph.resources, graph.demands);
   SharingLosses losses(schedule, graph, result.tasks, window.begin_ns);
   for (const Stretch& stretch : path) {
     const std::size_t index = index_of(class_of(schedule, schedule.tasks()[stretch.task]));
-    sums[index] += stretch.end_ns - stretch.begin_ns;
     const SimulatedTask& times = result.tasks[stretch.task];
     const double alone = uncontended_ns(graph.activities[stretch.task], sharing);
     // Times are rounded to nanoseconds.
@@ -33,19 +46,12 @@ std::vector<CriticalPart> sum_by_class(const Schedule& schedule, const ActivityG
     losses.add(stretch.task, stretch.begin_ns, stretch.end_ns,
                std::span(lost).subspan(index * resources, resources));
   }
-  std::vector<CriticalPart> parts;
-  for (std::size_t index = 0; index < sums.size(); ++index) {
-    if (sums[index] == 0) continue;
-    CriticalPart part{task_class_at(index), sums[index], {}};
+  for (CriticalPart& part : parts) {
     for (std::size_t r = 0; r < resources; ++r) {
-      const double ns = lost[index * resources + r];
+      const double ns = lost[index_of(part.of) * resources + r];
       if (ns > 0) part.lost_ns.emplace_back(graph.resources[r].name, ns);
     }
-    parts.push_back(std::move(part));
   }
-  std::stable_sort(parts.begin(), parts.end(),
-                   [](const CriticalPart& a, const CriticalPart& b) { return a.ns > b.ns; });
-  return parts;
 }
 
 // The tasks that count are those that start inside the window and whose chain ends in it.
@@ -71,7 +77,17 @@ double longest_chain(const Schedule& schedule, const ActivityGraph& graph,
 
 }  // namespace
 
-CriticalPath find_critical_path(const Schedule& schedule, const ActivityGraph& graph,
+std::string lost_text(const CriticalPart& part, int steps) {
+  std::string text;
+  for (const auto& [resource, ns] : part.lost_ns) {
+    if (ns < 0.001 * static_cast<double>(part.ns)) continue;
+    text +=
+        (text.empty() ? "" : ", ") + format_seconds(ns * 1e-9 / steps) + " to sharing " + resource;
+  }
+  return text;
+}
+
+CriticalPath find_critical_path(const Schedule& schedule, const ActivityGraph* graph,
                                 const SimulationResult& result, const Causes& causes,
                                 const SteadyWindow& window) {
   std::vector<Stretch> path;
@@ -85,8 +101,10 @@ CriticalPath find_critical_path(const Schedule& schedule, const ActivityGraph& g
   CriticalPath critical;
   critical.tasks.reserve(path.size());
   for (const Stretch& stretch : path) critical.tasks.push_back(stretch.task);
-  critical.parts = sum_by_class(schedule, graph, result, window, path);
-  critical.chain_ns = longest_chain(schedule, graph, result, window);
+  critical.parts = sum_by_class(schedule, path);
+  if (graph == nullptr) return critical;
+  add_losses(schedule, *graph, result, window, path, critical.parts);
+  critical.chain_ns = longest_chain(schedule, *graph, result, window);
   return critical;
 }
 

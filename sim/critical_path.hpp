@@ -22,6 +22,10 @@ struct CriticalPart {
   std::vector<std::pair<std::string, double>> lost_ns;
 };
 
+// "1.20 ms to sharing dram, 80 us to sharing ssd.total", of one of `steps` steps; what is below a
+// thousandth of the part is left out.
+std::string lost_text(const CriticalPart& part, int steps);
+
 struct CriticalPath {
   std::vector<TaskId> tasks;        // in order of time; the window is covered without gaps
   std::vector<CriticalPart> parts;  // the longest first; their sum is the window
@@ -31,8 +35,9 @@ struct CriticalPath {
   double chain_ns = 0;
 };
 
-// `causes` are those from window.begin_ns on.
-CriticalPath find_critical_path(const Schedule& schedule, const ActivityGraph& graph,
+// `causes` are those from window.begin_ns on. `graph` is what was simulated; null: the times were
+// recorded, and neither lost_ns nor chain_ns is known.
+CriticalPath find_critical_path(const Schedule& schedule, const ActivityGraph* graph,
                                 const SimulationResult& result, const Causes& causes,
                                 const SteadyWindow& window);
 

@@ -18,4 +18,9 @@ struct Explanation {
 // edge is looked at a fixed number of times.
 Explanation explain(const Schedule& schedule, const SimulationResult& result);
 
+// The same of times that were recorded, by task id, since the schedule was started. The time from
+// the end of what a task waited for to its own start (a kernel launch, a thread that wakes) is
+// charged to what it waited for. What is lost to sharing is not known.
+Explanation explain_recorded(const Schedule& schedule, std::vector<SimulatedTask> times);
+
 }  // namespace spillway

@@ -12,19 +12,6 @@ namespace {
 
 constexpr std::size_t index_of(Lane lane) { return static_cast<std::size_t>(lane); }
 
-// When each step's last task ends; 0 for a step without any.
-std::vector<std::int64_t> last_ends(const Schedule& schedule, const SimulationResult& result) {
-  std::vector<std::int64_t> ends(static_cast<std::size_t>(schedule.steps()), 0);
-  const std::span<const Task> tasks = schedule.tasks();
-  for (std::size_t t = 0; t < tasks.size(); ++t) {
-    if (tasks[t].phase == Phase::epilogue) continue;
-    SPILLWAY_ASSERT(tasks[t].step >= 0 && tasks[t].step < schedule.steps());
-    std::int64_t& end = ends[static_cast<std::size_t>(tasks[t].step)];
-    end = std::max(end, result.tasks[t].end_ns);
-  }
-  return ends;
-}
-
 // Divides each steady step by what the GPU does: the time up to the end of a compute task, waiting
 // included, belongs to the task's phase; what is left after the step's last one to the optimizer.
 PhaseSeconds phase_seconds(const Schedule& schedule, const SimulationResult& result,
@@ -187,6 +174,19 @@ SteadyWindow steady_window(const std::vector<std::int64_t>& step_ends_ns) {
   return window;
 }
 
+std::vector<std::int64_t> step_ends(const Schedule& schedule,
+                                    std::span<const SimulatedTask> times) {
+  std::vector<std::int64_t> ends(static_cast<std::size_t>(schedule.steps()), 0);
+  const std::span<const Task> tasks = schedule.tasks();
+  for (std::size_t t = 0; t < tasks.size(); ++t) {
+    if (tasks[t].phase == Phase::epilogue) continue;
+    SPILLWAY_ASSERT(tasks[t].step >= 0 && tasks[t].step < schedule.steps());
+    std::int64_t& end = ends[static_cast<std::size_t>(tasks[t].step)];
+    end = std::max(end, times[t].end_ns);
+  }
+  return ends;
+}
+
 TaskId last_task(const Schedule& schedule, const SimulationResult& result,
                  const SteadyWindow& window) {
   const std::span<const Task> tasks = schedule.tasks();
@@ -199,7 +199,7 @@ TaskId last_task(const Schedule& schedule, const SimulationResult& result,
 void measure_steady_state(const Schedule& schedule, const ActivityGraph& graph,
                           SimulationResult& result) {
   const Problem& problem = schedule.problem();
-  result.step_ends_ns = last_ends(schedule, result);
+  result.step_ends_ns = step_ends(schedule, result.tasks);
   const SteadyWindow window = steady_window(result.step_ends_ns);
   result.step_seconds = window.seconds() / window.steps;
   measure_work(schedule, window, result);

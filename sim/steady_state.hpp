@@ -4,6 +4,7 @@
 
 #include <array>
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "sim/costed_schedule.hpp"
@@ -27,6 +28,9 @@ struct SteadyWindow {
 
 // The window of a simulated schedule whose steps end at these times.
 SteadyWindow steady_window(const std::vector<std::int64_t>& step_ends_ns);
+
+// When the last task of each step ends, the epilogue apart; 0 for a step without any.
+std::vector<std::int64_t> step_ends(const Schedule& schedule, std::span<const SimulatedTask> times);
 
 // The task with which the window ends (the first in program order, where several end then).
 TaskId last_task(const Schedule& schedule, const SimulationResult& result,

@@ -20,7 +20,10 @@ struct Change {
   std::int64_t bytes = 0;  // negative: given back
 };
 
-std::vector<MemorySample> memory_samples(const Schedule& schedule, const SimulationResult& result) {
+}  // namespace
+
+std::vector<MemorySample> memory_samples(const Schedule& schedule,
+                                         std::span<const SimulatedTask> times) {
   std::vector<Change> changes;
   std::array<std::int64_t, tier_count> live{};
   for (const BufferInfo& buffer : schedule.buffers()) {
@@ -29,8 +32,8 @@ std::vector<MemorySample> memory_samples(const Schedule& schedule, const Simulat
     if (buffer.persistent) {
       live[tier] += bytes;
     } else if (buffer.first_use != none) {
-      changes.push_back({result.tasks[buffer.first_use].start_ns, tier, bytes});
-      changes.push_back({result.tasks[buffer.last_use].end_ns, tier, -bytes});
+      changes.push_back({times[buffer.first_use].start_ns, tier, bytes});
+      changes.push_back({times[buffer.last_use].end_ns, tier, -bytes});
     }
   }
   std::sort(changes.begin(), changes.end(), [](const Change& a, const Change& b) {
@@ -43,7 +46,8 @@ std::vector<MemorySample> memory_samples(const Schedule& schedule, const Simulat
   std::array<std::size_t, tier_count> latest{0, 1, 2};  // the tier's last sample so far
   for (const Change& change : changes) {
     live[change.tier] += change.bytes;
-    const auto bytes = static_cast<std::uint64_t>(live[change.tier]);
+    // Clocks of recorded tasks may disagree a little.
+    const auto bytes = static_cast<std::uint64_t>(std::max<std::int64_t>(0, live[change.tier]));
     // All changes of a tier at one moment make one sample.
     if (samples[latest[change.tier]].time_ns == change.time_ns) {
       samples[latest[change.tier]].bytes = bytes;
@@ -54,8 +58,6 @@ std::vector<MemorySample> memory_samples(const Schedule& schedule, const Simulat
   }
   return samples;
 }
-
-}  // namespace
 
 Trace to_trace(const Schedule& schedule, const SimulationResult& result) {
   Trace trace;
@@ -83,7 +85,7 @@ Trace to_trace(const Schedule& schedule, const SimulationResult& result) {
     span.params = task.params;
     trace.spans.push_back(span);
   }
-  trace.memory = memory_samples(schedule, result);
+  trace.memory = memory_samples(schedule, result.tasks);
   return trace;
 }
 

@@ -1,6 +1,9 @@
 // A simulated schedule as a trace: the same record that the executor writes.
 #pragma once
 
+#include <span>
+#include <vector>
+
 #include "policies/schedule/schedule.hpp"
 #include "sim/simulate.hpp"
 #include "traces/trace.hpp"
@@ -11,5 +14,9 @@ namespace spillway {
 // the bytes of its buffers that are live: persistent ones throughout, transient ones from the start
 // of their first task to the end of their last. Metadata is left to the caller.
 Trace to_trace(const Schedule& schedule, const SimulationResult& result);
+
+// The memory counters of tasks that ran at these times (by task id), in order of time.
+std::vector<MemorySample> memory_samples(const Schedule& schedule,
+                                         std::span<const SimulatedTask> times);
 
 }  // namespace spillway

@@ -12,22 +12,6 @@ namespace {
 
 constexpr std::size_t lines_at_most = 6;
 
-const char* in_words(Wait wait) {
-  switch (wait) {
-    case Wait::data:
-      return "";
-    case Wait::memory:
-      return "so that memory is free";
-    case Wait::barrier:
-      return "at a barrier";
-    case Wait::turn:
-      return "ahead on its lane";
-    case Wait::end:
-      return "at the end of the run";
-  }
-  return "";
-}
-
 // One line a part, with its share of `all_ns`; `note(part)` ends the line.
 template <class Part, class Name, class Note>
 std::string table(const std::vector<Part>& parts, std::int64_t all_ns, int steps, const Name& name,
@@ -47,16 +31,6 @@ std::string table(const std::vector<Part>& parts, std::int64_t all_ns, int steps
   }
   if (parts.size() > lines_at_most)
     line(fmt::format("{} others", parts.size() - lines_at_most), left, "");
-  return text;
-}
-
-std::string lost_text(const CriticalPart& part, int steps) {
-  std::string text;
-  for (const auto& [resource, ns] : part.lost_ns) {
-    if (ns < 0.001 * static_cast<double>(part.ns)) continue;
-    text += fmt::format("{}{} to sharing {}", text.empty() ? "" : ", ",
-                        format_seconds(ns * 1e-9 / steps), resource);
-  }
   return text;
 }
 

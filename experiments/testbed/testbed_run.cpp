@@ -5,12 +5,15 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "base/errors.hpp"
+#include "base/text.hpp"
 #include "exec/run/training.hpp"
 #include "experiments/calibrate/normal_priority.hpp"
 #include "experiments/calibrate/sampler.hpp"
 #include "experiments/plan/tuned.hpp"
+#include "experiments/sweep/csv_reader.hpp"
 #include "experiments/sweep/sweep_table.hpp"
 #include "experiments/validate/validate.hpp"
 
@@ -253,6 +256,49 @@ std::string to_csv(const std::vector<TestbedRow>& rows) {
     for (const auto& [key, text] : row) table.rows.back()[table.find(key)] = text;
   }
   return to_csv(table);
+}
+
+namespace {
+
+// Numbers, truths and lists as the JSON that they are in the cells.
+bool is_text(const std::string& column) {
+  return column == "regime" || column == "policy" || column == "plan" || column == "weights_hash";
+}
+
+// "kinds.forward.predicted" is {"kinds": {"forward": {"predicted": ...}}}; an empty cell is
+// nothing.
+nlohmann::ordered_json unflattened(const std::vector<std::string>& columns,
+                                   const std::vector<std::string>& cells) {
+  nlohmann::ordered_json row = {{"kinds", nlohmann::ordered_json::object()}};
+  for (std::size_t c = 0; c < columns.size(); ++c) {
+    if (cells[c].empty() && !is_text(columns[c])) continue;
+    if (nested_deeper(cells[c], most_nesting) ||
+        std::count(columns[c].begin(), columns[c].end(), '.') > most_nesting)
+      continue;
+    nlohmann::ordered_json* place = &row;
+    std::istringstream keys(columns[c]);
+    for (std::string key; std::getline(keys, key, '.');) place = &(*place)[key];
+    *place = is_text(columns[c]) ? nlohmann::ordered_json(cells[c])
+                                 : nlohmann::ordered_json::parse(cells[c]);
+  }
+  return row;
+}
+
+}  // namespace
+
+std::vector<TestbedRow> rows_from_csv(const std::string& text, const std::string& origin) {
+  const SweepTable table = parse_csv(text, origin);
+  std::vector<TestbedRow> rows;
+  for (std::size_t r = 0; r < table.rows.size(); ++r) {
+    try {
+      rows.push_back(row_from_json(unflattened(table.columns, table.rows[r])));
+    } catch (const nlohmann::json::exception& error) {
+      throw InputError(
+          fmt::format("{}: row {} is none of a testbed: {}", origin, r + 1, error.what()),
+          "the file is damaged, or another program wrote it");
+    }
+  }
+  return rows;
 }
 
 }  // namespace spillway

@@ -87,5 +87,7 @@ TestbedRow row_from_json(const nlohmann::ordered_json& json);
 
 // One line a row, RFC 4180: what to_json gives, a column for each kind's seconds.
 std::string to_csv(const std::vector<TestbedRow>& rows);
+// What to_csv wrote. Throws InputError (origin) where it did not.
+std::vector<TestbedRow> rows_from_csv(const std::string& text, const std::string& origin);
 
 }  // namespace spillway
