@@ -14,6 +14,7 @@
 #include "cli/options/run_options.hpp"
 #include "cli/options/setting_options.hpp"
 #include "cli/text/assumptions_text.hpp"
+#include "cli/text/command_text.hpp"
 #include "cli/text/explanation_text.hpp"
 #include "cli/text/output.hpp"
 #include "cli/text/plan_text.hpp"
@@ -55,6 +56,27 @@ const ReplaceOnly& only_a_picture() {
   return only;
 }
 
+const ReplaceOnly& only_a_picture_source() {
+  static const ReplaceOnly only = {
+      "what a picture is drawn from", [](std::span<const std::byte> head) {
+        const std::string_view text(reinterpret_cast<const char*>(head.data()), head.size());
+        return text.starts_with(source_begin);
+      }};
+  return only;
+}
+
+// The picture, and beside it what it is drawn from: step.svg, step.gp, step.dat.
+void write_gantt(const Schedule& schedule, const SimulationResult& result,
+                 const std::string& path) {
+  const std::filesystem::path file(path);
+  Picture picture = gantt_of(schedule, result, file.stem().string());
+  picture.made_by = this_command_text();
+  write_file(path, draw(picture, extension_of(path).substr(1)), &only_a_picture());
+  for (const auto& [ending, text] : picture.sources())
+    write_file(std::filesystem::path(file).replace_extension(ending).string(), text,
+               &only_a_picture_source());
+}
+
 void check_gantt(const std::string& path) {
   if (path.empty()) return;
   check_output_path("--gantt", path, &only_a_picture());
@@ -62,6 +84,9 @@ void check_gantt(const std::string& path) {
     throw InputError(fmt::format("--gantt {}: neither .svg nor .png", path),
                      "name a picture, e.g. --gantt step.svg");
   }
+  for (const char* ending : {".gp", ".dat"})
+    check_output_path("--gantt", std::filesystem::path(path).replace_extension(ending).string(),
+                      &only_a_picture_source());
   require_gnuplot();
 }
 
@@ -165,10 +190,7 @@ void run_simulate(const Options& options, int& exit_code) {
     trace.metadata = make_trace(schedule, "simulator").metadata;
     write_trace(trace, options.trace);
   }
-  if (!options.gantt.empty() && result) {
-    write_file(options.gantt,
-               draw(gantt_of(schedule, *result, "gantt"), extension_of(options.gantt).substr(1)));
-  }
+  if (!options.gantt.empty() && result) write_gantt(schedule, *result, options.gantt);
   std::optional<AllRanks> all;
   if (options.all_ranks && result) all = simulate_all_ranks(schedule, *result);
   if (options.json) {
@@ -211,7 +233,8 @@ void add_simulate(CLI::App& app, int& exit_code) {
   command->add_option("--trace", options->trace,
                       "write the simulated trace (Perfetto JSON; .gz compresses)");
   command->add_option("--gantt", options->gantt,
-                      "draw one steady step, a row a lane (.svg or .png; needs gnuplot)");
+                      "draw one steady step, a row a lane (.svg or .png, with the script and the "
+                      "data beside it; needs gnuplot)");
   command->add_option("--dot", options->dot, "write the schedule's graph for Graphviz");
   command->add_flag("--all-ranks", options->all_ranks,
                     "simulate every GPU of the machine, and say whether one stands for all");

@@ -10,6 +10,7 @@
 #include "base/errors.hpp"
 #include "base/heap.hpp"
 #include "cli/commands.hpp"
+#include "cli/text/command_text.hpp"
 #include "cli/text/output.hpp"
 #include "cli/text/program_identity.hpp"
 #include "cli/text/progress.hpp"
@@ -152,16 +153,17 @@ std::string progress_line(const SweepProgress& now) {
 // Draws every picture of the sweep into FOLDER/plots, each with its script and its data. Returns
 // the paths of the pictures.
 std::vector<std::string> draw_plots(const SweepPlan& plan, const SweepOutcome& outcome,
-                                    const fs::path& folder) {
+                                    const fs::path& folder, const std::string& made_by) {
   std::vector<std::string> drawn;
   if (plan.file.plots.empty()) return drawn;
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) throw MachineError::from_errno(folder.string() + ": cannot create", error.value());
   for (const PlotRequest& request : plan.file.plots) {
-    const Picture picture = plot_of(plan, outcome.table, request);
-    update_file(folder / (picture.name + ".gp"), picture.script());
-    update_file(folder / (picture.name + ".dat"), picture.data);
+    Picture picture = plot_of(plan, outcome.table, request);
+    picture.made_by = made_by;
+    for (const auto& [ending, text] : picture.sources())
+      update_file(folder / (picture.name + ending), text);
     for (const char* format : {"svg", "png"}) {
       const fs::path path = folder / fmt::format("{}.{}", picture.name, format);
       update_file(path, draw(picture, format));
@@ -176,6 +178,9 @@ nlohmann::ordered_json to_json(const SweepPlan& plan, const SweepOutcome& outcom
   nlohmann::ordered_json reasons = nlohmann::ordered_json::array();
   for (const Reason& one : reasons_of(outcome.table))
     reasons.push_back({{"reason", one.why}, {"hint", one.hint}, {"points", one.points}});
+  const auto path_json = [&](const fs::path& path) {
+    return outcome.missing == 0 ? nlohmann::ordered_json(path.string()) : nullptr;
+  };
   return {{"name", plan.file.name},
           {"points", plan.points.size()},
           {"run", outcome.run},
@@ -184,8 +189,8 @@ nlohmann::ordered_json to_json(const SweepPlan& plan, const SweepOutcome& outcom
           {"does_not_fit", outcome.does_not_fit},
           {"invalid", outcome.invalid},
           {"invalid_because", reasons},
-          {"results", outcome.missing == 0 ? nlohmann::ordered_json(outcome.csv.string())
-                                           : nlohmann::ordered_json(nullptr)},
+          {"results", path_json(outcome.csv)},
+          {"database", path_json(outcome.database)},
           {"plots", plots}};
 }
 
@@ -234,7 +239,8 @@ void run(const Options& options) {
   std::vector<std::string> drawn;
   if (plots && outcome.missing == 0) {
     Activity activity("drawing pictures");
-    drawn = draw_plots(plan, outcome, sweep.folder / "plots");
+    drawn = draw_plots(plan, outcome, sweep.folder / "plots",
+                       command_text({"sweep", options.file, "--out", options.out}));
   }
   if (options.json) {
     fmt::print("{}\n", cli::to_text(to_json(plan, outcome, drawn)));

@@ -5,15 +5,21 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "base/errors.hpp"
 #include "base/units.hpp"
 #include "cli/commands.hpp"
 #include "cli/options/problem_options.hpp"
+#include "cli/options/run_options.hpp"
 #include "cli/text/assumptions_text.hpp"
+#include "cli/text/kineto_text.hpp"
 #include "cli/text/output.hpp"
+#include "cli/text/plan_text.hpp"
 #include "cli/text/progress.hpp"
+#include "experiments/validate/kineto_mapping.hpp"
 #include "experiments/validate/validate.hpp"
+#include "experiments/validate/validate_kineto.hpp"
 #include "sim/result_json.hpp"
 #include "traces/perfetto.hpp"
 
@@ -24,8 +30,10 @@ namespace {
 using nlohmann::ordered_json;
 
 struct Options {
-  std::string trace, machine;
-  std::vector<std::string> settings;
+  ProblemOptions problem;  // of a recorded trace: only --machine and --set
+  std::string trace;
+  std::string kineto, mapping, policy, lanes;
+  int steps = default_steps;
   bool json = false;
 };
 
@@ -143,17 +151,21 @@ void print_report(const Validation& v, const std::string& path) {
   fmt::print("{}", extrapolation_text(v.predicted.extrapolates));
 }
 
-void check(const Options& options) {
+void require_trace(const std::string& path) {
   std::error_code ignored;
-  if (!std::filesystem::exists(options.trace, ignored)) {
-    throw InputError(options.trace + ": no such trace file", "check the spelling of the path");
+  if (!std::filesystem::exists(path, ignored)) {
+    throw InputError(path + ": no such trace file", "check the spelling of the path");
   }
-  if (std::filesystem::is_directory(options.trace, ignored)) {
-    throw InputError(options.trace + ": this is a folder",
-                     "name a trace in it, e.g. " +
-                         (std::filesystem::path(options.trace) / "trace.json.gz").string());
+  if (std::filesystem::is_directory(path, ignored)) {
+    throw InputError(
+        path + ": this is a folder",
+        "name a trace in it, e.g. " + (std::filesystem::path(path) / "trace.json.gz").string());
   }
-  if (!options.settings.empty() && options.machine.empty()) {
+}
+
+void check(const Options& options) {
+  require_trace(options.trace);
+  if (!options.problem.overrides.empty() && options.problem.machine.empty()) {
     throw InputError("--set changes a key of --machine, and none is named",
                      "name a machine too, e.g. the machine.toml of the run");
   }
@@ -165,21 +177,24 @@ void take_trace_from_settings(Options& options) {
   const auto sets_nothing = [](const std::string& text) {
     return text.find('=') == std::string::npos;
   };
-  const auto trace = std::find_if(options.settings.begin(), options.settings.end(), sets_nothing);
-  if (options.trace.empty() && trace != options.settings.end()) {
+  std::vector<std::string>& settings = options.problem.overrides;
+  const auto trace = std::find_if(settings.begin(), settings.end(), sets_nothing);
+  if (options.trace.empty() && trace != settings.end()) {
     options.trace = *trace;
-    options.settings.erase(trace);
+    settings.erase(trace);
   }
   if (options.trace.empty()) throw CLI::RequiredError("trace");
 }
 
 void run(const Options& options) {
   check(options);
+  const std::string& name = options.problem.machine;
+  const std::vector<std::string>& settings = options.problem.overrides;
   std::optional<Machine> machine;
-  if (!options.machine.empty()) machine = load_machine(options.machine, options.settings);
+  if (!name.empty()) machine = load_machine(name, settings);
   const Validation validation = [&] {
     Activity activity("reading the trace and simulating its schedule");
-    return validate_trace(read_trace(options.trace), options.trace, machine, options.settings);
+    return validate_trace(read_trace(options.trace), options.trace, machine, settings);
   }();
   if (options.json) {
     fmt::print("{}\n", to_text(to_json(validation)));
@@ -188,19 +203,96 @@ void run(const Options& options) {
   }
 }
 
+// The options that only a trace of another program takes, which says of itself neither what was
+// trained nor how.
+void check_kineto(const Options& options, const CLI::App& command) {
+  const std::vector<std::string> of_both = {"--machine", "--set", "--json", "--help"};
+  for (const CLI::Option* option : command.get_options()) {
+    const std::string name = option->get_name();
+    const bool is_of_both = std::find(of_both.begin(), of_both.end(),
+                                      "--" + option->get_single_name()) != of_both.end();
+    if (option->count() == 0 || is_of_both || option->get_positional()) continue;
+    if (options.kineto.empty()) {
+      throw InputError(name + " goes with --kineto; a trace of `spillway train` says it itself",
+                       "leave it out, or name a trace of PyTorch's: --kineto trace.json.gz");
+    }
+  }
+  if (options.kineto.empty()) return;
+  if (!options.trace.empty())
+    throw InputError(options.trace + ": a second trace beside --kineto " + options.kineto,
+                     "name one of them");
+  const std::vector<std::tuple<const char*, const std::string*, const char*>> needed = {
+      {"--mapping", &options.mapping, "a file that says which events belong to which lane"},
+      {"--model", &options.problem.model, "what was trained, e.g. --model gpt2-124m"},
+      {"--machine", &options.problem.machine, "the machine, e.g. --machine machine.toml"},
+      {"--policy", &options.policy, "the policy to hold it against, e.g. --policy resident"}};
+  for (const auto& [flag, value, hint] : needed) {
+    if (value->empty())
+      throw InputError(fmt::format("--kineto needs {}", flag),
+                       fmt::format("{} (docs/traces.md)", hint));
+  }
+  if (options.steps < 1 || options.steps > 1000)
+    throw InputError(fmt::format("--steps {} is not in 1 .. 1000", options.steps),
+                     "leave it out: a few steps show the steady state");
+  require_trace(options.kineto);
+  check_output_path("--lanes", options.lanes, &only_a_trace());
+}
+
+Evaluation predict(const Options& options) {
+  const Problem problem = options.problem.problem();
+  const WholeRun run{durability_of("", problem.framework), {}};
+  Candidates candidates =
+      evaluate_as_asked(options.problem, problem, {options.policy}, run, options.steps);
+  if (!candidates.chosen)
+    fail_to_fit(candidates, options.problem, problem, {options.policy}, run, options.steps);
+  return std::move(candidates.all[*candidates.chosen].evaluation);
+}
+
+void run_kineto(const Options& options) {
+  const KinetoMapping mapping = load_kineto_mapping(options.mapping);
+  KinetoImport measured = [&] {
+    Activity activity("reading the trace");
+    return import_kineto(read_kineto(options.kineto, mapping.args()), mapping, options.kineto);
+  }();
+  if (!options.lanes.empty()) write_trace(measured.trace, options.lanes);
+  const KinetoValidation validation = validate_kineto(predict(options), std::move(measured));
+  if (options.json) {
+    fmt::print("{}\n", to_text(kineto_json(validation, mapping)));
+  } else {
+    fmt::print("{}", report_of(validation, mapping, options.kineto));
+  }
+}
+
 }  // namespace
 
 void add_validate(CLI::App& app, int&) {
-  CLI::App* command =
-      app.add_subcommand("validate", "simulate the schedule of a recorded trace and compare");
+  CLI::App* command = app.add_subcommand(
+      "validate", "simulate the schedule of a recorded trace, or of a PyTorch trace, and compare");
   auto options = std::make_shared<Options>();
-  command->add_option("trace", options->trace, "a trace written by `spillway train`; required");
-  command->add_option("--machine", options->machine,
-                      "use these rates instead of those recorded in the trace");
-  command->add_option("--set", options->settings,
-                      "override keys of --machine, e.g. --set ssd.count=6 host.memory=256GB");
-  command->add_flag("--json", options->json, "print one JSON object");
-  command->callback([options] {
+  command->add_option("trace", options->trace, "a trace written by `spillway train`");
+  options->problem.add_to(*command, false);
+  options->problem.add_framework_to(*command);
+  command->get_option("--model")->required(false);
+  command->get_option("--machine")
+      ->description("use these rates instead of those recorded in the trace");
+  command->add_flag("--json", options->json, "print one JSON object (docs/metrics.md)");
+  command->add_option("--kineto", options->kineto,
+                      "a trace of torch.profiler's in place of one of `spillway train`");
+  command->add_option("--mapping", options->mapping,
+                      "which of its events belong to which lane: a TOML file (docs/traces.md)");
+  command->add_option("--policy", options->policy, "the policy that it is held against");
+  command->add_option("--steps", options->steps, "steps to simulate")->capture_default_str();
+  command->add_option("--lanes", options->lanes,
+                      "write the lanes of the PyTorch trace as a trace of Spillway's (.gz "
+                      "compresses)");
+  for (CLI::Option* option : command->get_options()) {
+    const std::string name = option->get_single_name();
+    if (name != "trace" && name != "machine" && name != "set" && name != "json" && name != "help")
+      option->group("With --kineto, a trace of PyTorch's");
+  }
+  command->callback([options, command] {
+    check_kineto(*options, *command);
+    if (!options->kineto.empty()) return run_kineto(*options);
     take_trace_from_settings(*options);
     run(*options);
   });

@@ -48,6 +48,7 @@ spillway_bundled(Catch2::Catch2)
 list(APPEND CMAKE_MODULE_PATH ${SPILLWAY_BUNDLE}/cmake)  # Catch.cmake
 
 spillway_bundled(ZLIB::ZLIB LIBRARY libz.so.1)
+spillway_bundled(SQLite::SQLite3 LIBRARY libsqlite3.so.0)
 spillway_bundled(Boost::context LIBRARY libboost_context.a)
 spillway_bundled(PkgConfig::xxhash LIBRARY libxxhash.a)
 spillway_bundled(PkgConfig::liburing LIBRARY liburing.a)

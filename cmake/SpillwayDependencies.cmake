@@ -13,6 +13,7 @@ find_package(nlohmann_json REQUIRED)
 find_package(Boost REQUIRED)  # Boost.Graph, header-only here
 find_package(tomlplusplus REQUIRED)
 find_package(CLI11 REQUIRED)
+find_package(SQLite3 REQUIRED)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(liburing REQUIRED IMPORTED_TARGET liburing)
 pkg_check_modules(numa REQUIRED IMPORTED_TARGET numa)

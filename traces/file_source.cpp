@@ -21,9 +21,6 @@ constexpr std::size_t most_bytes = std::size_t{2} << 30;  // some eight million 
 constexpr std::size_t any_ratio_up_to = std::size_t{64} << 20;
 constexpr std::size_t most_ratio = 200;  // traces are compressed some 15 times, zeros 1000 times
 
-constexpr const char* give_a_trace =
-    "give a trace that `spillway simulate` or `spillway train` wrote";
-
 // Why a file of which this much is read is no trace; null: nothing says so yet.
 const char* find_excess(const std::string& text, z_off_t file_bytes) {
   if (text.size() > most_bytes) return "holds more than 2 GiB of text";
@@ -36,12 +33,12 @@ const char* find_excess(const std::string& text, z_off_t file_bytes) {
 
 }  // namespace
 
-std::string read_whole_file(const std::string& path) {
+std::string read_whole_file(const std::string& path, const char* hint) {
   const FileDescriptor opened = open_to_read(path);
   struct stat status {};
   if (::fstat(opened.get(), &status) == 0 && S_ISREG(status.st_mode) &&
       static_cast<std::uint64_t>(status.st_size) > most_bytes) {
-    throw InputError(path, 0, "holds more than 2 GiB", give_a_trace);
+    throw InputError(path, 0, "holds more than 2 GiB", hint);
   }
   const int duplicate = ::fcntl(opened.get(), F_DUPFD_CLOEXEC, 0);  // zlib closes what it is given
   const gzFile file = duplicate < 0 ? nullptr : ::gzdopen(duplicate, "rb");
@@ -68,7 +65,7 @@ std::string read_whole_file(const std::string& path) {
   const std::string message = ::gzerror(file, &result);
   const int close_result = ::gzclose(file);
   if (excess != nullptr) {
-    throw InputError(path, 0, excess, give_a_trace);
+    throw InputError(path, 0, excess, hint);
   }
   if (result == Z_ERRNO) {
     throw MachineError::from_errno(path + ": cannot read the trace", read_error);

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -18,32 +17,14 @@
 #include "traces/json_scalar.hpp"
 #include "traces/perfetto.hpp"
 #include "traces/trace_format.hpp"
+#include "traces/tracked_text.hpp"
 
 namespace spillway {
 
 namespace {
 
 using trace_format::Scalar;
-
-// Walks the text and leaves word of how far it got, so that an error can name its line.
-struct TrackedIterator {
-  using iterator_category = std::input_iterator_tag;
-  using value_type = char;
-  using difference_type = std::ptrdiff_t;
-  using pointer = const char*;
-  using reference = const char&;
-
-  const char* at;
-  const char** reached;
-
-  reference operator*() const { return *at; }
-  TrackedIterator& operator++() {
-    *reached = ++at;
-    return *this;
-  }
-  bool operator==(const TrackedIterator& other) const { return at == other.at; }
-  bool operator!=(const TrackedIterator& other) const { return at != other.at; }
-};
+using trace_format::TrackedIterator;
 
 // The keys of an event that the reader looks at; the rest is for Perfetto.
 enum class Field : unsigned {
@@ -150,10 +131,7 @@ class Reader {
   [[noreturn]] void fail(
       const std::string& what,
       const std::string& hint = "the trace is damaged or was edited: record it again") const {
-    // A number is known to be over only at the character after it.
-    const char* const last = reached_ > text_.data() ? reached_ - 1 : reached_;
-    const auto line = 1 + std::count(text_.data(), last, '\n');
-    throw InputError(path_, static_cast<int>(line), what, hint);
+    throw InputError(path_, trace_format::line_of(text_, reached_), what, hint);
   }
 
   [[noreturn]] void fail_foreign() const {
@@ -433,7 +411,8 @@ class Reader {
 }  // namespace
 
 Trace read_trace(const std::string& path) {
-  const std::string text = trace_format::read_whole_file(path);
+  const std::string text = trace_format::read_whole_file(
+      path, "give a trace that `spillway simulate` or `spillway train` wrote");
   return Reader(path, text).read();
 }
 

@@ -7,7 +7,9 @@
 #include <optional>
 
 #include "base/units.hpp"
+#include "experiments/plots/picture_layout.hpp"
 #include "experiments/plots/plot_axis.hpp"
+#include "experiments/plots/text_size.hpp"
 
 namespace spillway {
 
@@ -15,22 +17,23 @@ namespace {
 
 // Finer than a pixel of the largest picture, 1800 wide.
 constexpr double picture_columns = 3000;
+constexpr double row_height = 46;  // of a lane, in pixels
 
 struct Class {
   const char* name;
-  const char* colour;  // a variable of experiments/plots/common.gp
+  const char* colour;
 };
 // Kinds of task that are told apart. On other lanes than the GPU's there is one kind a lane, so
 // that grey copies can be read.
-constexpr std::array<Class, 9> classes = {{{"forward", "sky"},
-                                           {"backward", "blue"},
-                                           {"embedding, head", "black"},
-                                           {"optimizer", "orange"},
-                                           {"copy to the GPU", "green"},
-                                           {"copy to the host", "grey"},
-                                           {"SSD read", "purple"},
-                                           {"SSD write", "vermillion"},
-                                           {"between ranks", "yellow"}}};
+constexpr std::array<Class, 9> classes = {{{"forward", "#56B4E9"},
+                                           {"backward", "#0072B2"},
+                                           {"embedding, head", "#000000"},
+                                           {"optimizer", "#E69F00"},
+                                           {"copy to the GPU", "#009E73"},
+                                           {"copy to the host", "#606060"},
+                                           {"SSD read", "#CC79A7"},
+                                           {"SSD write", "#D55E00"},
+                                           {"between ranks", "#F0E442"}}};
 
 // Index into classes; nothing for a barrier, which does no work.
 std::optional<std::size_t> class_of(TaskKind kind) {
@@ -113,9 +116,14 @@ std::vector<Box> boxes_of(const Schedule& schedule, const SimulationResult& resu
   return boxes;
 }
 
+struct Mark {
+  double seconds = 0;
+  const char* text;
+};
+
 // The end of the step's last forward task, and of its last task on the GPU but for an optimizer.
-std::string phase_marks(const Schedule& schedule, const SimulationResult& result,
-                        const Window& window, std::size_t rows) {
+std::vector<Mark> phase_marks(const Schedule& schedule, const SimulationResult& result,
+                              const Window& window) {
   std::array<std::int64_t, 2> ends{};  // forward, backward
   const auto tasks = schedule.tasks();
   for (std::size_t t = 0; t < tasks.size(); ++t) {
@@ -125,21 +133,37 @@ std::string phase_marks(const Schedule& schedule, const SimulationResult& result
     auto& end = ends[task.phase == Phase::forward ? 0 : 1];
     end = std::max(end, result.tasks[t].end_ns - window.begin_ns);
   }
-  std::string marks;
+  std::vector<Mark> marks;
   const std::array<const char*, 2> names = {"end of forward", "end of backward"};
   for (std::size_t i = 0; i < ends.size(); ++i) {
-    const double at = static_cast<double>(ends[i]) * 1e-9;
-    if (at <= 0) continue;
-    // Near the right edge the words stand on the left of the line.
-    const bool is_right = ends[i] > (window.end_ns - window.begin_ns) / 5 * 4;
-    marks += fmt::format(
-        "set arrow from first {0:.9g}, first 0.45 to first {0:.9g}, first {1} nohead front "
-        "linewidth 1 dashtype (4, 4) linecolor rgb black; set label \"{2}\" at first {0:.9g}, "
-        "first 0.3 {3} front font \",12\" offset {4}, 0; ",
-        at, static_cast<double>(rows) + 0.6, names[i], is_right ? "right" : "left",
-        is_right ? -0.3 : 0.3);
+    if (ends[i] > 0) marks.push_back({static_cast<double>(ends[i]) * 1e-9, names[i]});
   }
   return marks;
+}
+
+// A line through all rows at each mark, and its name above them: right of its line, and the last
+// one left of it where the canvas or the name before it leaves no room. Two names with no room side
+// by side stand one above the other.
+void add_marks(Picture& picture, const PictureLayout& layout, const std::vector<Mark>& marks,
+               double seconds, double divisor) {
+  double taken_until = 0;  // pixels, of the names on the lower line
+  for (const Mark& mark : marks) {
+    const double at = mark.seconds / divisor;
+    picture.commands.push_back(
+        fmt::format("set arrow from first {0:.9g}, graph 0 to first {0:.9g}, graph 1 nohead front "
+                    "linewidth 1 dashtype 7 linecolor rgb black",
+                    at));
+    const double width = text_width(mark.text, small_font) + 6;
+    const double x = layout.left() + mark.seconds / seconds * layout.plot_width();
+    const bool on_left = x + width > canvas_width - 4;
+    const double begin = on_left ? x - width : x;
+    std::vector<std::string> lines = {mark.text};
+    if (begin < taken_until) lines.emplace_back("");
+    taken_until = begin + width;
+    for (std::string& label : labels_above(lines, fmt::format("first {:.9g}, graph 1", at),
+                                           small_font, on_left ? "right" : "left"))
+      picture.commands.push_back(std::move(label));
+  }
 }
 
 std::string name_of(const std::string& policy) { return policy.substr(0, policy.find(':')); }
@@ -179,50 +203,55 @@ std::string subtitle(const Schedule& schedule, const SimulationResult& result,
 Picture gantt_of(const Schedule& schedule, const SimulationResult& result,
                  const std::string& name) {
   const Window window = steady_step(result);
+  const double seconds = static_cast<double>(window.end_ns - window.begin_ns) * 1e-9;
+  const AxisScale scale = readable_scale("s", seconds);
   const std::vector<Box> boxes = boxes_of(schedule, result, window);
   std::array<int, lane_count> row{};
-  std::vector<std::string> used_lanes;
-  std::string tics;
+  std::vector<std::string> lanes;
   for (int lane = 0; lane < lane_count; ++lane) {
     const bool is_used =
         std::any_of(boxes.begin(), boxes.end(), [&](const Box& box) { return box.lane == lane; });
     if (!is_used) continue;
-    used_lanes.emplace_back(to_string(static_cast<Lane>(lane)));
-    row[static_cast<std::size_t>(lane)] = static_cast<int>(used_lanes.size());
-    tics += fmt::format("{}\"{}\" {}", tics.empty() ? "" : ", ", unmarked(used_lanes.back()),
-                        used_lanes.size());
+    lanes.push_back(lane_label(to_string(static_cast<Lane>(lane))));
+    row[static_cast<std::size_t>(lane)] = static_cast<int>(lanes.size());
   }
-  Picture picture{name, "gantt", {}, ""};
-  std::vector<std::string> names, colours;
+  Picture picture{name, "gantt", {}, {}, "", ""};
+  LegendGroup legend;
+  std::vector<std::string> colours;
   for (std::size_t c = 0; c < classes.size(); ++c) {
     std::string data;
     for (const Box& box : boxes) {
       if (box.of_class != c) continue;
       data += fmt::format("{} {:.9g} {:.9g}\n", row[static_cast<std::size_t>(box.lane)],
-                          static_cast<double>(box.start_ns) * 1e-9,
-                          static_cast<double>(box.end_ns) * 1e-9);
+                          static_cast<double>(box.start_ns) * 1e-9 / scale.divisor,
+                          static_cast<double>(box.end_ns) * 1e-9 / scale.divisor);
     }
     if (data.empty()) continue;
     picture.data += data + "\n\n";
-    names.emplace_back(classes[c].name);
+    legend.entries.push_back({classes[c].name, classes[c].colour, 0, 0, true});
     colours.emplace_back(classes[c].colour);
   }
-  auto& variables = picture.variables;
-  variables.emplace_back("title_text",
-                         title_of(schedule.problem().model.name + ", " + name_of(schedule.policy()),
-                                  subtitle(schedule, result, window)));
-  variables.emplace_back("legend_at", "0.98");
-  variables.emplace_back("height", std::to_string(210 + 50 * used_lanes.size()));
-  variables.emplace_back("rows", std::to_string(used_lanes.size()));
-  variables.emplace_back("kinds", std::to_string(names.size()));
-  variables.emplace_back("kind_names", text_array(names));
-  variables.emplace_back("kind_colours_of", text_array(colours));
-  variables.emplace_back(
-      "step_seconds",
-      fmt::format("{:.9g}", static_cast<double>(window.end_ns - window.begin_ns) * 1e-9));
-  variables.emplace_back("y_tics", gnuplot_text("set ytics (" + tics + ")"));
-  variables.emplace_back("marks",
-                         gnuplot_text(phase_marks(schedule, result, window, used_lanes.size())));
+  PictureParts parts;
+  parts.title = schedule.problem().model.name + ", " + name_of(schedule.policy());
+  parts.settings = subtitle(schedule, result, window);
+  parts.legend = {legend};
+  parts.x_label = "time in the step (" + scale.unit + ")";
+  parts.plot_height = row_height * static_cast<double>(lanes.size());
+  const std::vector<Mark> marks = phase_marks(schedule, result, window);
+  parts.room_above = line_height(small_font) * static_cast<double>(marks.size());
+
+  const AxisRange x{0, seconds / scale.divisor, false};
+  const AxisRange y{static_cast<double>(lanes.size()) + 0.5, 0.5, false};  // the first row on top
+  std::vector<Tick> rows;
+  for (std::size_t i = 0; i < lanes.size(); ++i)
+    rows.push_back({static_cast<double>(i + 1), 0, lanes[i]});
+  picture.commands = x.commands("x");
+  for (std::string& command : y.commands("y")) picture.commands.push_back(std::move(command));
+  const PictureLayout layout(std::move(parts), std::move(rows), round_ticks(x), false);
+  add_marks(picture, layout, marks, seconds, scale.divisor);
+  layout.add_to(picture);
+  picture.variables.emplace_back("kinds", std::to_string(colours.size()));
+  picture.variables.emplace_back("colours", text_array(colours));
   return picture;
 }
 

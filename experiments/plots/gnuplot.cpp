@@ -76,6 +76,10 @@ int run_gnuplot(const fs::path& folder, const std::vector<std::string>& argument
   return status;
 }
 
+std::string first_line(const Picture& picture) {
+  return fmt::format("{} {}\n", source_begin, printable(picture.made_by));
+}
+
 bool is_whole(const std::string& bytes, const std::string& format) {
   const std::string end = format == "png" ? "IEND" : "</svg>";
   const std::size_t at = bytes.rfind(end);
@@ -86,10 +90,9 @@ bool is_whole(const std::string& bytes, const std::string& format) {
 
 std::string Picture::script() const {
   std::string text = fmt::format(
-      "# Drawn by `spillway`. To draw it again: gnuplot {0}.gp, or gnuplot -e \"format='png'\" "
-      "{0}.gp\n"
+      "{3}# To draw it again: gnuplot {0}.gp, or gnuplot -e \"format='png'\" {0}.gp\n"
       "name = {1}\ndata = {2}\n",
-      name, gnuplot_text(name), gnuplot_text(name + ".dat"));
+      printable(name), gnuplot_text(name), gnuplot_text(name + ".dat"), first_line(*this));
   for (const auto& [variable, expression] : variables) {
     if (expression.front() == '[') {
       text += "array " + variable + expression + "\n";
@@ -97,7 +100,13 @@ std::string Picture::script() const {
     }
     text += variable + " = " + expression + "\n";
   }
-  return text + "\n" + template_text("common") + "\n" + template_text(kind);
+  text += "\n" + template_text("common") + "\n";
+  for (const std::string& command : commands) text += command + "\n";
+  return text + "\n" + template_text(kind);
+}
+
+std::vector<std::pair<std::string, std::string>> Picture::sources() const {
+  return {{".gp", script()}, {".dat", first_line(*this) + data}};
 }
 
 void require_gnuplot() {
@@ -109,10 +118,10 @@ void require_gnuplot() {
 
 std::string draw(const Picture& picture, const std::string& format) {
   const ScratchFolder folder(fs::temp_directory_path());
-  write(folder.path() / (picture.name + ".gp"), picture.script());
-  write(folder.path() / (picture.name + ".dat"), picture.data);
-  const int status = run_gnuplot(
-      folder.path(), {"-e", "format='" + format + "'; output='picture'", picture.name + ".gp"});
+  for (const auto& [ending, text] : picture.sources())
+    write(folder.path() / (picture.name + ending), text);
+  const int status = run_gnuplot(folder.path(), {"-e", "format='" + format + "'; output='picture'",
+                                                 "./" + picture.name + ".gp"});
   std::string bytes = contents_of(folder.path() / "picture");
   const std::string messages = contents_of(folder.path() / "messages");
   if (status != 0 || !is_whole(bytes, format)) {

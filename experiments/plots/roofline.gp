@@ -1,13 +1,12 @@
-# Throughput of every policy under its roofs. Columns: x, throughput, I/O roof, compute roof.
-set xlabel x_label.note_text
-set ylabel y_label offset -0.5, 0
-set logscale xy
-eval x_tics
-eval y_tics
-eval ranges
-plot for [i = 1:series] data index i - 1 using 1:4 with lines linewidth 1.6 dashtype (2, 4) linecolor rgb grey notitle, \
-     for [i = 1:series] data index i - 1 using 1:3 with lines linewidth 1.8 dashtype (9, 5) \
-         linecolor rgb colours[(styles[i] - 1) % 8 + 1] notitle, \
-     for [i = 1:series] data index i - 1 using 1:2 with linespoints linetype styles[i] dashtype solid title series_names[i], \
-     keyentry with lines linewidth 1.6 dashtype (2, 4) linecolor rgb grey title 'compute roof', \
-     keyentry with lines linewidth 1.8 dashtype (9, 5) linecolor rgb black title 'I/O roof'
+# Throughput of every policy under its roofs. Columns: x, throughput, whether it is extrapolated (1: a hollow point), I/O
+# roof, compute roof.
+plot for [i = 1:series] data index i - 1 using 1:5 with lines linewidth 1.6 dashtype 3 linecolor rgb grey, \
+     for [i = 1:series] data index i - 1 using 1:4 with lines linewidth 1.4 dashtype 2 linecolor rgb colours[i], \
+     for [i = 1:series] data index i - 1 using 1:2 with lines \
+         linewidth 2.4 linecolor rgb colours[i] dashtype dashes[i], \
+     for [i = 1:series] data index i - 1 using 1:($3 == 0 ? $2 : NaN) with points \
+         pointtype points[i] pointsize 0.9 linewidth 2 linecolor rgb colours[i], \
+     for [i = 1:series] data index i - 1 using 1:($3 == 0 ? NaN : $2) with points \
+         pointtype points[i] pointsize 0.9 linewidth 2 linecolor rgb '#FFFFFF', \
+     for [i = 1:series] data index i - 1 using 1:($3 == 0 ? NaN : $2) with points \
+         pointtype points[i] - 1 pointsize 0.9 linewidth 2 linecolor rgb colours[i]

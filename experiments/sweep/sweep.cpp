@@ -17,6 +17,7 @@
 #include "experiments/plan/price.hpp"
 #include "experiments/plan/tuned.hpp"
 #include "experiments/sweep/journal_owner.hpp"
+#include "experiments/sweep/result_database.hpp"
 #include "experiments/sweep/result_file.hpp"
 #include "experiments/sweep/sweep_journal.hpp"
 #include "policies/common/schedule_reuse.hpp"
@@ -241,6 +242,7 @@ SweepOutcome run_sweep(const SweepPlan& plan, const SweepRun& run, SweepState st
   SweepOutcome outcome;
   outcome.run = state.missing.size();
   outcome.csv = run.folder / "results.csv";
+  outcome.database = run.folder / "results.sqlite";
   if (!state.missing.empty()) {
     SweepJournal journal(run.folder, journal_name(run.shard));
     Pool(plan, run, state, journal).work();
@@ -253,6 +255,8 @@ SweepOutcome run_sweep(const SweepPlan& plan, const SweepRun& run, SweepState st
   outcome.missing = plan.points.size() - outcome.table.rows.size();
   if (outcome.missing > 0) return outcome;
   outcome.written = update_file(outcome.csv, to_csv(outcome.table));
+  const bool is_new = update_file(outcome.database, to_sqlite(outcome.table));
+  outcome.written = outcome.written || is_new;
   return outcome;
 }
 

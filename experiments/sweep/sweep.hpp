@@ -1,6 +1,7 @@
 // Runs a sweep: every point that has no result yet, in parallel, and the table of all of them.
 //
-// The folder of a sweep holds results.csv and the journals it is made from (sweep_journal.hpp). A
+// The folder of a sweep holds results.csv, the same table as results.sqlite, and the journals they
+// are made from (sweep_journal.hpp). A
 // run goes on where an earlier one stopped, however it was stopped; results do not depend on the
 // number of threads, nor on which run or shard they are from.
 #pragma once
@@ -50,12 +51,12 @@ struct SweepOutcome {
   std::size_t run = 0;      // points that were evaluated now
   std::size_t missing = 0;  // points that still have no result: other shards'
   std::size_t ok = 0, does_not_fit = 0, invalid = 0;  // of those that have one
-  bool written = false;  // results.csv was written; not so when it was right already
-  std::filesystem::path csv;
+  bool written = false;  // the table was written; not so when it was right already
+  std::filesystem::path csv, database;
   SweepTable table;
 };
 
-// Evaluates what is missing and, when every point has a result, writes results.csv. Throws
+// Evaluates what is missing and, when every point has a result, writes the table. Throws
 // MachineError (what was evaluated before is kept) and InputError (another process is at it).
 SweepOutcome run_sweep(const SweepPlan& plan, const SweepRun& run, SweepState state);
 

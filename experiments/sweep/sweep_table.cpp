@@ -131,6 +131,7 @@ SweepTable make_table(const SweepPlan& plan,
       if (it != place.end()) row[it->second] = std::move(text);
     }
     table.rows.push_back(std::move(row));
+    table.points.push_back(point->identity);
   }
   return table;
 }

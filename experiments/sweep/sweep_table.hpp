@@ -14,6 +14,7 @@ namespace spillway {
 struct SweepTable {
   std::vector<std::string> columns;
   std::vector<std::vector<std::string>> rows;  // cells by column; "": has no value
+  std::vector<std::string> points;             // by row: SweepPoint::identity
 
   // Index of a column; columns.size(): there is none.
   std::size_t find(const std::string& column) const;

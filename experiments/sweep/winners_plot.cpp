@@ -6,6 +6,9 @@
 #include <map>
 #include <utility>
 
+#include "experiments/plots/plot_axis.hpp"
+#include "experiments/plots/plot_style.hpp"
+#include "experiments/plots/text_size.hpp"
 #include "policies/common/registry.hpp"
 
 namespace spillway {
@@ -14,7 +17,7 @@ namespace {
 
 std::string name_of(const std::string& policy) { return policy.substr(0, policy.find(':')); }
 
-// Distinct texts in the order in which they come.
+// Place of a text among distinct ones in the order in which they come, from 1.
 std::size_t place_among(std::vector<std::string>& texts, const std::string& text) {
   const auto at = std::find(texts.begin(), texts.end(), text);
   const auto place = static_cast<std::size_t>(at - texts.begin());
@@ -22,88 +25,109 @@ std::size_t place_among(std::vector<std::string>& texts, const std::string& text
   return place + 1;
 }
 
-// Policies in order of their colours: those of one rank, each with a colour of its own, then those
-// of several.
-std::vector<PolicyInfo> in_colours() {
-  std::vector<PolicyInfo> all = known_policies();
-  std::stable_partition(all.begin(), all.end(),
-                        [](const PolicyInfo& info) { return !info.for_several_ranks; });
-  return all;
-}
-
-// Where nothing fits.
-constexpr std::size_t empty_style = 8;
-
-// The same colour for a policy in every picture.
-std::size_t style_of(const std::string& policy) {
-  const std::vector<PolicyInfo> all = in_colours();
-  const auto at = std::find_if(
-      all.begin(), all.end(), [&](const PolicyInfo& info) { return info.name == name_of(policy); });
-  return static_cast<std::size_t>(at - all.begin()) % (empty_style - 1) + 1;
-}
-
-std::string tics(const char* axis, const std::vector<std::string>& texts) {
-  std::string list;
-  for (std::size_t k = 0; k < texts.size(); ++k) {
-    list += fmt::format("{}{} {}", k == 0 ? "" : ", ", tick_text(texts[k]), k + 1);
-  }
-  return fmt::format("set {}tics ({})", axis, list);
+// Where the legend names a policy: in the order of the registry.
+std::size_t rank_of(const std::string& policy) {
+  const std::vector<PolicyInfo> all = known_policies();
+  const auto at = std::find_if(all.begin(), all.end(),
+                               [&](const PolicyInfo& info) { return info.name == policy; });
+  return static_cast<std::size_t>(at - all.begin());
 }
 
 struct Cell {
   const Contest* winner = nullptr;  // of the others
-  double rival = 0;                 // tokens per second
+  const Contest* rival = nullptr;   // the fastest of the rival's, if it has a result
 };
+
+// What stands in a cell, whose area has the colour of its name.
+struct Tile {
+  std::size_t rank = 0;
+  std::string name, colour, text;
+};
+
+constexpr double share_of_colour = 0.55;  // so that black text can be read on it
+
+Tile tile_of(const Cell& cell, const std::string& rival) {
+  constexpr std::size_t last = 1000;
+  const bool extrapolated =
+      (cell.winner && cell.winner->extrapolated) || (cell.rival && cell.rival->extrapolated);
+  const std::string star = extrapolated ? "*" : "";
+  const auto colour = [](const std::string& policy) {
+    return tinted(policy_style(policy).colour, share_of_colour);
+  };
+  if (cell.winner) {
+    const std::string name = name_of(cell.winner->policy);
+    const std::string text =
+        cell.rival
+            ? fmt::format("{:.2f}×{}",
+                          cell.rival->tokens_per_second / cell.winner->tokens_per_second, star)
+            : star;
+    return {rank_of(name), name, colour(name), text};
+  }
+  if (cell.rival) return {last, "only " + rival, colour(rival), "fits" + star};
+  return {last + 1, "nothing fits", "#FFFFFF", "–"};
+}
+
+std::vector<Tick> ticks_of(const std::vector<std::string>& texts) {
+  std::vector<Tick> ticks;
+  const AxisRange range{0.5, static_cast<double>(texts.size()) + 0.5, false};
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    const double at = static_cast<double>(i + 1);
+    ticks.push_back({at, range.place(at), readable_value(texts[i])});
+  }
+  return ticks;
+}
 
 }  // namespace
 
-std::vector<std::string> draw_winners(Picture& picture, const std::vector<Contest>& contests,
-                                      const std::string& rival) {
+void draw_winners(Picture& picture, PictureParts parts, const std::vector<Contest>& contests,
+                  const std::string& rival) {
   std::vector<std::string> xs, ys;
   std::map<std::pair<std::size_t, std::size_t>, Cell> cells;
   for (const Contest& one : contests) {
     const std::size_t x = place_among(xs, one.x), y = place_among(ys, one.y);
     Cell& cell = cells[{y, x}];
     if (one.tokens_per_second <= 0) continue;
-    if (name_of(one.policy) == rival) {
-      cell.rival = std::max(cell.rival, one.tokens_per_second);
-    } else if (!cell.winner || one.tokens_per_second > cell.winner->tokens_per_second) {
-      cell.winner = &one;
-    }
+    const Contest*& best = name_of(one.policy) == rival ? cell.rival : cell.winner;
+    if (!best || one.tokens_per_second > best->tokens_per_second) best = &one;
   }
   // In the order of the policies; then cells where the rival alone has a result, then empty ones.
-  const std::string nothing_fits = "nothing fits";
-  std::map<std::pair<std::size_t, std::string>, std::string> blocks;
+  std::map<std::pair<std::size_t, std::string>, std::pair<std::string, std::string>> blocks;
+  bool any_extrapolated = false;
   for (const auto& [place, cell] : cells) {
-    const std::string winner = cell.winner      ? name_of(cell.winner->policy)
-                               : cell.rival > 0 ? "only " + rival
-                                                : nothing_fits;
-    std::string text = cell.winner ? "" : "–";
-    if (cell.winner && cell.rival > 0)
-      text = fmt::format("{:.2f}×", cell.rival / cell.winner->tokens_per_second);
-    if (!cell.winner && cell.rival > 0) text = "fits";
-    const std::size_t style = cell.winner      ? style_of(winner)
-                              : cell.rival > 0 ? style_of(rival)
-                                               : empty_style;
-    blocks[{style, winner}] += fmt::format("{} {} \"{}\"\n", place.second, place.first, text);
+    const Tile tile = tile_of(cell, rival);
+    any_extrapolated = any_extrapolated || tile.text.ends_with("*");
+    auto& [colour, lines] = blocks[{tile.rank, tile.name}];
+    colour = tile.colour;
+    lines += fmt::format("{} {} \"{}\"\n", place.second, place.first, tile.text);
   }
-  std::vector<std::string> names, styles;
-  for (const auto& [of, lines] : blocks) {
-    names.push_back(unmarked(of.second));
-    styles.push_back(std::to_string(of.first));
-    picture.data += lines + "\n\n";
+  std::vector<std::string> colours;
+  LegendGroup legend;
+  for (const auto& [of, block] : blocks) {
+    colours.push_back(block.first);
+    legend.entries.push_back({of.second, block.first, 0, 0, true});
+    picture.data += block.second + "\n\n";
   }
+  constexpr double row_height = 30, least_height = 300;
+  parts.legend = {legend};
+  parts.plot_height = std::max(least_height, row_height * static_cast<double>(ys.size()));
+  parts.note =
+      "Colour: the fastest of the others. Number: the speed of " + rival + " against it." +
+      (any_extrapolated ? " *: extrapolated, beyond what the machine file has measured." : "");
   auto& variables = picture.variables;
-  variables.emplace_back("series", std::to_string(names.size()));
-  variables.emplace_back("styles",
-                         fmt::format("[{}] = [{}]", styles.size(), fmt::join(styles, ", ")));
-  variables.emplace_back("series_names", text_array(names));
-  variables.emplace_back("x_tics", gnuplot_text(tics("x", xs)));
-  variables.emplace_back("y_tics", gnuplot_text(tics("y", ys)));
+  variables.emplace_back("series", std::to_string(colours.size()));
+  variables.emplace_back("colours", text_array(colours));
+  picture.commands = AxisRange{0.5, static_cast<double>(xs.size()) + 0.5, false}.commands("x");
+  for (std::string& command :
+       AxisRange{0.5, static_cast<double>(ys.size()) + 0.5, false}.commands("y"))
+    picture.commands.push_back(std::move(command));
+  const PictureLayout layout(std::move(parts), ticks_of(ys), ticks_of(xs), true);
+  // Numbers as large as cells leave room for.
+  const double cell_width = layout.plot_width() / static_cast<double>(xs.size());
+  const double widest = text_width("00.00×*", 1);
   variables.emplace_back(
-      "ranges", gnuplot_text(fmt::format("set xrange [0.5:{}.5]; set yrange [0.5:{}.5]", xs.size(),
-                                         ys.size())));
-  return names;
+      "cell_font",
+      gnuplot_text(fmt::format(",{:.1f}", std::min(small_font, (cell_width - 4) / widest))));
+  layout.add_to(picture);
 }
 
 }  // namespace spillway

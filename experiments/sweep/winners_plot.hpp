@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "experiments/plots/gnuplot.hpp"
+#include "experiments/plots/picture_layout.hpp"
 
 namespace spillway {
 
@@ -13,12 +13,14 @@ namespace spillway {
 struct Contest {
   std::string x, y, policy;      // as the axes write them
   double tokens_per_second = 0;  // 0: no result
+  bool extrapolated = false;
 };
 
-// Adds `data` and the variables that winners.gp takes of them. Axes' values come in the order of
+// Adds data, commands and variables of winners.gp, with the legend, the axes and a note, to a
+// picture that has no more than its title, settings and labels. Axes' values come in the order of
 // the contests. `rival`: the policy that is held against the fastest of the others; its contests
-// may be missing. Returns the names in the legend.
-std::vector<std::string> draw_winners(Picture& picture, const std::vector<Contest>& contests,
-                                      const std::string& rival);
+// may be missing.
+void draw_winners(Picture& picture, PictureParts parts, const std::vector<Contest>& contests,
+                  const std::string& rival);
 
 }  // namespace spillway

@@ -23,7 +23,8 @@ LIBRARIES = (("boost/graph/compressed_sparse_row_graph.hpp", None, "libboost-dev
              ("CLI/CLI.hpp", None, "libcli11-dev"), ("fmt/format.h", "libfmt", "libfmt-dev"), ("glpk.h", "libglpk", "libglpk-dev"),
              ("cblas.h", "libopenblas", "libopenblas-pthread-dev"), ("toml++/toml.h", None, "libtomlplusplus-dev"),
              ("liburing.h", "liburing", "liburing-dev"), ("numa.h", "libnuma", "libnuma-dev"), ("xxhash.h", "libxxhash", "libxxhash-dev"),
-             ("nlohmann/json.hpp", None, "nlohmann-json3-dev"), ("nlopt.h", "libnlopt", "libnlopt-dev"), ("zlib.h", "libz", "zlib1g-dev"))
+             ("nlohmann/json.hpp", None, "nlohmann-json3-dev"), ("nlopt.h", "libnlopt", "libnlopt-dev"), ("zlib.h", "libz", "zlib1g-dev"),
+             ("sqlite3.h", "libsqlite3", "libsqlite3-dev"))
 HEADERS_IN_BUNDLE = ("libfmt",)  # of which a bundle has the headers only
 
 
