@@ -201,10 +201,10 @@ class FitText {
       text +=
           "least memory, in three digits: so much fits, one less in the last digit does not; "
           "the other memories as the machine has them:";
-      const Sizes sizes = sizes_of(table_.problem.machine);
       for (const Tier tier : tiers)
         text += fmt::format("{} {} {}", tier == Tier::gpu ? "" : ",", to_string(tier),
-                            bytes_text(sizes[static_cast<std::size_t>(tier)]));
+                            bytes_text(size_there_is(table_.problem, tier)));
+      if (table_.problem.workload.ranks > 1) text += "; gpu of each, host and ssd of a node";
       text += "\n";
     }
     if (has_other_)

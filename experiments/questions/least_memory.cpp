@@ -34,14 +34,6 @@ ProblemRequest with_size(ProblemRequest request, Tier tier, std::uint64_t bytes)
   return request;
 }
 
-// What the machine has, as a limit set by hand would have it: of host memory and drives for all
-// ranks of a node.
-std::uint64_t size_of(const Problem& problem, Tier tier) {
-  const std::uint64_t of_rank = sizes_of(problem.machine)[static_cast<std::size_t>(tier)];
-  const auto ranks = static_cast<std::uint64_t>(problem.ranks().inside);
-  return tier == Tier::gpu ? of_rank + problem.machine.gpu.workspaces : of_rank * ranks;
-}
-
 class LeastSearch {
  public:
   LeastSearch(const ProblemRequest& request, Tier tier, const Planner& planner,
@@ -55,7 +47,7 @@ class LeastSearch {
     const MicroBatchFit as_it_is = fit_in_some_micro_batch(planner_, problem);
     micro_batch_ = as_it_is.micro_batch;
     const std::optional<std::int64_t> enough =
-        size_that_fits(three_digit_index(size_of(problem, tier_)));
+        size_that_fits(three_digit_index(size_as_limit(problem)));
     if (!enough) return std::move(answer_);
     const std::int64_t least =
         smallest_that_holds(1, *enough, [&](std::int64_t index) { return fits(index); });
@@ -76,6 +68,12 @@ class LeastSearch {
   }
 
  private:
+  // What the machine has, as the limit that would leave so much.
+  std::uint64_t size_as_limit(const Problem& problem) const {
+    return size_there_is(problem, tier_) +
+           (tier_ == Tier::gpu ? problem.machine.gpu.workspaces : 0);
+  }
+
   LeastMemory without_drives(const Problem& problem) {
     const MicroBatchFit found = fit_in_some_micro_batch(planner_, problem);
     if (found.fits()) {
@@ -155,6 +153,11 @@ std::int64_t three_digit_index(std::uint64_t bytes) {
   }
   const auto digits = static_cast<std::int64_t>(bytes);
   return power == 0 ? digits : below_thousand + (power - 1) * of_a_power + digits - 100;
+}
+
+std::uint64_t size_there_is(const Problem& problem, Tier tier) {
+  const std::uint64_t of_rank = sizes_of(problem.machine)[static_cast<std::size_t>(tier)];
+  return tier == Tier::gpu ? of_rank : of_rank * static_cast<std::uint64_t>(problem.ranks().inside);
 }
 
 LeastMemory least_memory(const ProblemRequest& request, Tier tier, const Planner& planner,

@@ -20,6 +20,10 @@ std::uint64_t three_digit_size(std::int64_t index);
 // The place of the least such size that is at least so many bytes.
 std::int64_t three_digit_index(std::uint64_t bytes);
 
+// What the machine has of a memory: of the GPU what one has, of the others what all ranks of a node
+// have.
+std::uint64_t size_there_is(const Problem& problem, Tier tier);
+
 struct LeastMemory {
   Tier tier = Tier::gpu;
   // As what the request's gpu_memory or host_memory, or the machine's ssd.capacity, would be. 0:

@@ -127,9 +127,8 @@ Json to_json(const FitTable& table) {
   Json rows = Json::array();
   for (const FitRow& row : table.rows) rows.push_back(fit_json(row));
   Json capacity;
-  const Sizes sizes = sizes_of(problem.machine);
   for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd})
-    capacity[to_string(tier)] = sizes[static_cast<std::size_t>(tier)];
+    capacity[to_string(tier)] = size_there_is(problem, tier);
   return {{"question", "fit"},
           {"model", problem.model.name},
           {"machine", problem.machine.name},

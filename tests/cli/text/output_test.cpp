@@ -9,8 +9,8 @@ using Words = std::vector<std::string>;
 
 namespace {
 
-const Words commands = {"calibrate", "estimate", "simulate", "compare",  "sweep",  "train",
-                        "validate",  "papers",   "bench",    "policies", "models", "machines"};
+const Words commands = {"calibrate", "estimate", "fit",   "simulate", "compare", "sweep",   "train",
+                        "validate",  "papers",   "bench", "policies", "models",  "machines"};
 
 // Off a terminal nothing is coloured and no line is rewritten.
 void check_plain(const std::string& text) {
