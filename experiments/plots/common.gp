@@ -1,8 +1,9 @@
 # Canvas and style of every picture. Margins, ticks, legend and every other text follow, each at its place.
 if (!exists('format')) format = 'svg'
 if (!exists('output')) output = name.'.'.format
+# A PNG has two pixels for each of the SVG. Its font sizes are points, of which 3 are 4 pixels; those of the SVG are pixels.
 if (format eq 'png') {
-  set terminal pngcairo enhanced size 1800, 2 * height font 'sans-serif,15' fontscale 2 linewidth 2 pointscale 2 rounded
+  set terminal pngcairo enhanced size 1800, 2 * height font 'sans-serif,15' fontscale 1.5 linewidth 2 pointscale 2 rounded
 } else {
   set terminal svg enhanced size 900, height font 'sans-serif,15' linewidth 1 rounded
 }

@@ -145,7 +145,7 @@ std::vector<Mark> phase_marks(const Schedule& schedule, const SimulationResult& 
 // one left of it where the canvas or the name before it leaves no room. Two names with no room side
 // by side stand one above the other.
 void add_marks(Picture& picture, const PictureLayout& layout, const std::vector<Mark>& marks,
-               double seconds, double divisor) {
+               double plot_height, double seconds, double divisor) {
   double taken_until = 0;  // pixels, of the names on the lower line
   for (const Mark& mark : marks) {
     const double at = mark.seconds / divisor;
@@ -160,8 +160,8 @@ void add_marks(Picture& picture, const PictureLayout& layout, const std::vector<
     std::vector<std::string> lines = {mark.text};
     if (begin < taken_until) lines.emplace_back("");
     taken_until = begin + width;
-    for (std::string& label : labels_above(lines, fmt::format("first {:.9g}, graph 1", at),
-                                           small_font, on_left ? "right" : "left"))
+    for (std::string& label :
+         labels_above(lines, at, plot_height, small_font, on_left ? "right" : "left"))
       picture.commands.push_back(std::move(label));
   }
 }
@@ -236,7 +236,8 @@ Picture gantt_of(const Schedule& schedule, const SimulationResult& result,
   parts.settings = subtitle(schedule, result, window);
   parts.legend = {legend};
   parts.x_label = "time in the step (" + scale.unit + ")";
-  parts.plot_height = row_height * static_cast<double>(lanes.size());
+  const double plot_height = row_height * static_cast<double>(lanes.size());
+  parts.plot_height = plot_height;
   const std::vector<Mark> marks = phase_marks(schedule, result, window);
   parts.room_above = line_height(small_font) * static_cast<double>(marks.size());
 
@@ -248,7 +249,7 @@ Picture gantt_of(const Schedule& schedule, const SimulationResult& result,
   picture.commands = x.commands("x");
   for (std::string& command : y.commands("y")) picture.commands.push_back(std::move(command));
   const PictureLayout layout(std::move(parts), std::move(rows), round_ticks(x), false);
-  add_marks(picture, layout, marks, seconds, scale.divisor);
+  add_marks(picture, layout, marks, plot_height, seconds, scale.divisor);
   layout.add_to(picture);
   picture.variables.emplace_back("kinds", std::to_string(colours.size()));
   picture.variables.emplace_back("colours", text_array(colours));

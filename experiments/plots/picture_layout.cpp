@@ -14,7 +14,8 @@ namespace spillway {
 namespace {
 
 constexpr double margin = 14, title_font = 17, label_font = 14, legend_font = 13;
-constexpr double tick_gap = 12;    // between the plot's edge and the ends of tick labels
+constexpr double tick_gap = 12;    // between the plot and the names of ticks on its left
+constexpr double label_drop = 16;  // between the plot and the names of ticks below it
 constexpr double least_apart = 8;  // between neighbours
 constexpr double right_margin = 24;
 constexpr double longest_tick = 260;
@@ -163,17 +164,15 @@ std::vector<Tick> round_ticks(const AxisRange& range) {
   return ticks_at(values, range);
 }
 
-std::vector<std::string> labels_above(const std::vector<std::string>& lines,
-                                      const std::string& place, double font_size,
+std::vector<std::string> labels_above(const std::vector<std::string>& lines, double at,
+                                      double plot_height, double font_size,
                                       const std::string& alignment) {
-  // gnuplot's unit of an offset is the height of a line of the terminal's font.
-  constexpr double terminal_line = 15;
   std::vector<std::string> commands;
   for (std::size_t i = 0; i < lines.size(); ++i) {
-    const double up = line_height(font_size) * (static_cast<double>(lines.size() - i) - 0.3);
-    commands.push_back(fmt::format("set label {} at {} {} offset 0, {:.3f} font ',{:g}' front",
-                                   gnuplot_text(unmarked(lines[i])), place, alignment,
-                                   up / terminal_line, font_size));
+    const double up = line_height(font_size) * (static_cast<double>(lines.size() - i) - 0.4);
+    commands.push_back(fmt::format(
+        "set label {} at first {:.9g}, graph {:.5f} {} font ',{:g}' front",
+        gnuplot_text(unmarked(lines[i])), at, 1 + up / plot_height, alignment, font_size));
   }
   return commands;
 }
@@ -258,7 +257,7 @@ void PictureLayout::add_to(Picture& picture) const {
     if (!group.entries.empty()) y = add_legend(canvas, y, group);
   }
   const double top = y + 12 + parts_.room_above, bottom = top + parts_.plot_height;
-  y = bottom + 10 + x_labels_height_;
+  y = bottom + label_drop + x_labels_height_;
   if (!parts_.x_label.empty()) {
     y = canvas.add_lines(left_ + plot_width() / 2, y + 4,
                          wrapped(parts_.x_label, plot_width(), label_font), label_font, "center");

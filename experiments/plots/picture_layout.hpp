@@ -78,10 +78,10 @@ class PictureLayout {
   double x_labels_height_ = 0;
 };
 
-// Lines of text around a place in the plot, as gnuplot's labels: `place` is such as "first 2, graph
-// 1", of the lower end of the last line; `alignment` is left, center or right.
-std::vector<std::string> labels_above(const std::vector<std::string>& lines,
-                                      const std::string& place, double font_size,
+// Lines of text that stand on top of the plot at a place of its x axis, as gnuplot's labels: left,
+// center or right of it. They take line_height() pixels each of PictureParts::room_above.
+std::vector<std::string> labels_above(const std::vector<std::string>& lines, double at,
+                                      double plot_height, double font_size,
                                       const std::string& alignment);
 
 // A text that is wider than this without its beginning.

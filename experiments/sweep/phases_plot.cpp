@@ -57,8 +57,8 @@ void add_groups(Picture& picture, PictureParts& parts, const std::vector<Group>&
     const auto lines = wrapped(text, (last - first + 1.9) * slot - 8, tick_font);
     parts.room_above =
         std::max(parts.room_above, line_height(tick_font) * static_cast<double>(lines.size()));
-    for (std::string& label : labels_above(
-             lines, fmt::format("first {:g}, graph 1", (first + last) / 2), tick_font, "center"))
+    for (std::string& label :
+         labels_above(lines, (first + last) / 2, plot_height, tick_font, "center"))
       picture.commands.push_back(std::move(label));
     if (g + 1 < groups.size()) {
       picture.commands.push_back(fmt::format(

@@ -44,7 +44,7 @@ struct Tile {
   std::string name, colour, text;
 };
 
-constexpr double share_of_colour = 0.55;  // so that black text can be read on it
+constexpr double share_of_colour = 0.42;  // so that black text can be read on it
 
 Tile tile_of(const Cell& cell, const std::string& rival) {
   constexpr std::size_t last = 1000;

@@ -186,7 +186,7 @@ TEST_CASE("pictures with as much on them as there may be can be read") {
       // Three policies, eight values of a second axis: colours and dashes apart.
       fixed +
           "[[axis]]\npolicy = [\"fuyou\", \"greedysnake\", \"zero-infinity\"]\n[[axis]]\n"
-          "\"ssd.count\" = [1, 2, 3, 4, 6, 8, 10, 12]\n[[axis]]\nbatch = [1, 2, 4, 8, 512]\n"
+          "\"model.layers\" = [1, 2, 3, 4, 6, 8, 10, 12]\n[[axis]]\nbatch = [1, 2, 4, 8, 512]\n"
           "[[plot]]\nkind = \"lines\"\nname = \"two-axes\"\nx = \"batch\"\n"
           "y = \"ssd_bytes_written_per_step\"\n"
           "[[plot]]\nkind = \"roofline\"\nname = \"two-axes-roofline\"\n",

@@ -73,12 +73,12 @@ TEST_CASE("colour and points say the policy, the dash everything else") {
   const SweepPlan plan = plan_sweep(
       parse_sweep("[fixed]\nmodel = \"gpt-tiny\"\nmachine = \"testbed\"\n[[axis]]\n"
                   "policy = [\"greedysnake\", \"fuyou\", \"fuyou:optimizer=serial\"]\n[[axis]]\n"
-                  "\"ssd.count\" = [2, 4]\n[[axis]]\nbatch = [2, 4]\n"
+                  "\"model.layers\" = [2, 3, 4]\n[[axis]]\nbatch = [2, 4]\n"
                   "[[plot]]\nkind = \"lines\"\nx = \"batch\"\n",
                   "s.toml"),
       "test");
   SweepTable table;
-  table.columns = {"policy", "ssd.count", "batch", "status", "tokens_per_second"};
+  table.columns = {"policy", "model.layers", "batch", "status", "tokens_per_second"};
   for (const SweepPoint& point : plan.points) {
     table.rows.push_back(point.cells);
     table.rows.back().insert(table.rows.back().end(), {"ok", "5"});
@@ -87,11 +87,12 @@ TEST_CASE("colour and points say the policy, the dash everything else") {
   const std::string snake = policy_style("greedysnake").colour,
                     fuyou = policy_style("fuyou").colour;
   CHECK(variable(picture, "colours") ==
-        fmt::format(R"([6] = ["{0}", "{0}", "{1}", "{1}", "{1}", "{1}"])", snake, fuyou));
-  CHECK(variable(picture, "dashes") == "[6] = [1, 2, 1, 2, 3, 4]");
-  // Two policies and four dashes are named in place of six lines.
-  CHECK(commands(picture, "\"optimizer=serial, SSDs 4\"").size() == 1);
-  CHECK(commands(picture, "\"greedysnake, SSDs 4\"").empty());
+        fmt::format(R"([9] = ["{0}", "{0}", "{0}", "{1}", "{1}", "{1}", "{1}", "{1}", "{1}"])",
+                    snake, fuyou));
+  CHECK(variable(picture, "dashes") == "[9] = [1, 2, 3, 1, 2, 3, 4, 5, 6]");
+  // Two policies and six dashes are named in place of nine lines.
+  CHECK(commands(picture, "\"optimizer=serial, layers 4\"").size() == 1);
+  CHECK(commands(picture, "\"greedysnake, layers 4\"").empty());
 }
 
 TEST_CASE("a policy has the same line in every picture") {
