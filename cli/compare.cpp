@@ -12,6 +12,7 @@
 #include "cli/text/explanation_text.hpp"
 #include "cli/text/output.hpp"
 #include "cli/text/plan_text.hpp"
+#include "cli/why/why_options.hpp"
 
 namespace spillway::cli {
 
@@ -20,7 +21,8 @@ namespace {
 struct Options {
   ProblemOptions problem;
   RunOptions run;
-  std::vector<std::string> policies;
+  WhyOptions why;
+  std::vector<std::string> policies, named;  // by --policy, and by themselves
   bool json = false;
 };
 
@@ -152,7 +154,12 @@ nlohmann::ordered_json to_json(const Candidates& candidates) {
 void run(const Options& options, int& exit_code) {
   const Problem problem = options.problem.problem();
   const WholeRun whole = options.run.whole_run(problem.workload, problem.framework);
-  std::vector<std::string> policies = options.policies;
+  std::vector<std::string> policies = options.named;
+  policies.insert(policies.end(), options.policies.begin(), options.policies.end());
+  if (options.why.why) {
+    options.why.answer(options.problem, policies, whole, options.json, exit_code);
+    return;
+  }
   if (policies.empty()) policies.emplace_back("auto");
   const Candidates candidates =
       evaluate_as_asked(options.problem, problem, policies, whole, default_steps);
@@ -175,6 +182,9 @@ void add_compare(CLI::App& app, int& exit_code) {
   options->problem.add_to(*command, true);
   options->problem.add_framework_to(*command);
   options->run.add_to(*command);
+  options->why.add_to(*command);
+  command->add_option("policies", options->named,
+                      "policies with options to compare, as with --policy");
   command
       ->add_option("--policy", options->policies,
                    "compare these policies instead of all that auto chooses among; may be repeated")

@@ -41,10 +41,13 @@ void ProblemOptions::add_framework_to(CLI::App& command) {
       ->capture_default_str();
 }
 
+EvaluateOne ProblemOptions::evaluation(const Problem& problem) const {
+  return chooses_sequences_at_once() ? evaluation_on(problem.machine) : EvaluateOne(evaluate);
+}
+
 EvaluateOne ProblemOptions::evaluation(const Problem& problem, Activity& activity) const {
-  const EvaluateOne one =
-      chooses_sequences_at_once() ? evaluation_on(problem.machine) : EvaluateOne(evaluate);
-  return [one, &activity](const Problem& tried, const std::string& policy, int steps) {
+  return [one = evaluation(problem), &activity](const Problem& tried, const std::string& policy,
+                                                int steps) {
     activity.say(
         fmt::format("simulating {} with micro-batches of {}", policy, tried.workload.micro_batch));
     return one(tried, policy, steps);

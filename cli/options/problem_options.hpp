@@ -20,6 +20,8 @@ struct ProblemOptions : ProblemRequest {
   // How a policy is evaluated. On a GPU that was measured: with the kernel batch that training
   // would choose, unless --sequences-at-once is given. `activity` is told of each evaluation.
   EvaluateOne evaluation(const Problem& problem, Activity& activity) const;
+  // The same; nobody is told.
+  EvaluateOne evaluation(const Problem& problem) const;
   // What that makes of a problem, whose micro-batch is set; empty: nothing.
   std::function<void(Problem&)> settle(const Problem& problem) const;
 };

@@ -12,22 +12,6 @@ namespace {
 
 constexpr std::size_t lines_at_most = 6;
 
-const char* in_words(Wait wait) {
-  switch (wait) {
-    case Wait::data:
-      return "";
-    case Wait::memory:
-      return "so that memory is free";
-    case Wait::barrier:
-      return "at a barrier";
-    case Wait::turn:
-      return "ahead on its lane";
-    case Wait::end:
-      return "at the end of the run";
-  }
-  return "";
-}
-
 // One line a part, with its share of `all_ns`; `note(part)` ends the line.
 template <class Part, class Name, class Note>
 std::string table(const std::vector<Part>& parts, std::int64_t all_ns, int steps, const Name& name,
@@ -61,6 +45,22 @@ std::string lost_text(const CriticalPart& part, int steps) {
 }
 
 }  // namespace
+
+const char* in_words(Wait wait) {
+  switch (wait) {
+    case Wait::data:
+      return "";
+    case Wait::memory:
+      return "so that memory is free";
+    case Wait::barrier:
+      return "at a barrier";
+    case Wait::turn:
+      return "ahead on its lane";
+    case Wait::end:
+      return "at the end of the run";
+  }
+  return "";
+}
 
 std::string critical_path_text(const Explanation& explanation) {
   const SteadyWindow& window = explanation.window;

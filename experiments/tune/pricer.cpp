@@ -3,14 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
-#include <exception>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <thread>
 #include <utility>
 
 #include "base/errors.hpp"
+#include "experiments/plan/in_parallel.hpp"
 #include "experiments/plan/price.hpp"
 #include "sim/result_json.hpp"
 
@@ -115,25 +113,7 @@ TrialPrice Pricer::price(const Trial& trial) {
 }
 
 void Pricer::run(const std::vector<std::function<void()>>& jobs) {
-  std::vector<std::exception_ptr> failures(jobs.size());
-  std::atomic<std::size_t> next{0};
-  const auto work = [&] {
-    for (std::size_t k = next++; k < jobs.size(); k = next++) {
-      try {
-        jobs[k]();
-      } catch (...) {
-        failures[k] = std::current_exception();
-      }
-    }
-  };
-  std::vector<std::thread> others;
-  const std::size_t threads = std::min<std::size_t>(threads_, jobs.size());
-  for (std::size_t k = 1; k < threads; ++k) others.emplace_back(work);
-  work();
-  for (std::thread& other : others) other.join();
-  for (const std::exception_ptr& failure : failures) {
-    if (failure) std::rethrow_exception(failure);
-  }
+  in_parallel(jobs.size(), threads_, [&](std::size_t k) { jobs[k](); });
 }
 
 }  // namespace spillway
