@@ -16,6 +16,7 @@ void add_estimate(CLI::App& app, int& exit_code);
 void add_fit(CLI::App& app, int& exit_code);
 void add_simulate(CLI::App& app, int& exit_code);
 void add_compare(CLI::App& app, int& exit_code);
+void add_knee(CLI::App& app, int& exit_code);
 void add_tune(CLI::App& app, int& exit_code);
 void add_sweep(CLI::App& app, int& exit_code);
 void add_init(CLI::App& app);

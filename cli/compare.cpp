@@ -13,6 +13,7 @@
 #include "cli/text/compare_text.hpp"
 #include "cli/text/output.hpp"
 #include "cli/text/plan_text.hpp"
+#include "cli/why/why_options.hpp"
 #include "experiments/watch/training_line.hpp"
 
 namespace spillway::cli {
@@ -22,7 +23,8 @@ namespace {
 struct Options {
   ProblemOptions problem;
   RunOptions run;
-  std::vector<std::string> policies;
+  WhyOptions why;
+  std::vector<std::string> policies, positional;  // by --policy, and by themselves
   std::string recompute;
   bool best = false, json = false;
 };
@@ -43,10 +45,11 @@ std::string progress_text(const std::string& what, double done, double seconds) 
   return fmt::format("{}, some {} left", what, format_clock(seconds * (1 - done) / done));
 }
 
-Comparison compare(const Options& options, const Problem& problem, const WholeRun& whole) {
+Comparison compare(const Options& options, const std::vector<std::string>& policies,
+                   const Problem& problem, const WholeRun& whole) {
   Activity activity("building the schedules");
   CompareRequest request;
-  request.policies = named(options.policies);
+  request.policies = named(policies);
   request.choose_micro_batch = options.problem.chooses_micro_batch();
   request.at_best = options.best;
   if (!options.recompute.empty()) request.recomputation = parse_recomputation(options.recompute);
@@ -66,13 +69,18 @@ Comparison compare(const Options& options, const Problem& problem, const WholeRu
 void run(const Options& options, int& exit_code) {
   const Problem problem = options.problem.problem();
   const WholeRun whole = options.run.whole_run(problem.workload, problem.framework);
-  const Comparison comparison = compare(options, problem, whole);
+  std::vector<std::string> policies = options.positional;
+  policies.insert(policies.end(), options.policies.begin(), options.policies.end());
+  if (options.why.why) {
+    options.why.answer(options.problem, policies, whole, options.json, exit_code);
+    return;
+  }
+  const Comparison comparison = compare(options, policies, problem, whole);
   fmt::print("{}", options.json ? to_text(to_json(comparison)) + "\n"
                                 : comparison_text(problem, comparison));
   if (comparison.candidates.chosen) return;
   exit_code = exit_does_not_fit;
-  const std::vector<std::string> policies =
-      options.policies.empty() ? std::vector<std::string>{"auto"} : options.policies;
+  if (policies.empty()) policies.emplace_back("auto");
   fail_to_fit(comparison.candidates, options.problem, problem, policies, whole, default_steps);
 }
 
@@ -87,6 +95,9 @@ void add_compare(CLI::App& app, int& exit_code) {
   options->problem.add_to(*command, true);
   options->problem.add_framework_to(*command);
   options->run.add_to(*command);
+  options->why.add_to(*command);
+  command->add_option("policies", options->positional,
+                      "policies with options to compare, as with --policy");
   command
       ->add_option("--policy", options->policies,
                    "compare these policies instead of all that auto chooses among; may be repeated")

@@ -62,6 +62,7 @@ void build(CLI::App& app, int& exit_code) {
   cli::add_fit(app, exit_code);
   cli::add_simulate(app, exit_code);
   cli::add_compare(app, exit_code);
+  cli::add_knee(app, exit_code);
   cli::add_tune(app, exit_code);
   cli::add_sweep(app, exit_code);
   cli::add_init(app);

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -10,6 +9,7 @@
 #include "base/errors.hpp"
 #include "base/units.hpp"
 #include "cli/commands.hpp"
+#include "cli/options/picture_option.hpp"
 #include "cli/options/problem_options.hpp"
 #include "cli/options/run_options.hpp"
 #include "cli/options/setting_options.hpp"
@@ -21,7 +21,6 @@
 #include "cli/text/progress.hpp"
 #include "experiments/plan/all_ranks.hpp"
 #include "experiments/plots/gantt.hpp"
-#include "experiments/plots/gnuplot.hpp"
 #include "experiments/questions/assumptions.hpp"
 #include "experiments/questions/questions_json.hpp"
 #include "policies/common/run_record.hpp"
@@ -41,59 +40,10 @@ struct Options {
   std::optional<bool> sensitivity;
 };
 
-std::string extension_of(const std::string& path) {
-  return std::filesystem::path(path).extension().string();
-}
-
-// As gnuplot begins them.
-const ReplaceOnly& only_a_picture() {
-  static const ReplaceOnly only = {
-      "a picture", [](std::span<const std::byte> head) {
-        const std::string_view text(reinterpret_cast<const char*>(head.data()), head.size());
-        return text.starts_with("\x89PNG\r\n") ||
-               (text.starts_with("<?xml") && text.find("<svg") != text.npos);
-      }};
-  return only;
-}
-
-const ReplaceOnly& only_a_picture_source() {
-  static const ReplaceOnly only = {
-      "what a picture is drawn from", [](std::span<const std::byte> head) {
-        const std::string_view text(reinterpret_cast<const char*>(head.data()), head.size());
-        return text.starts_with(source_begin);
-      }};
-  return only;
-}
-
-// The picture, and beside it what it is drawn from: step.svg, step.gp, step.dat.
-void write_gantt(const Schedule& schedule, const SimulationResult& result,
-                 const std::string& path) {
-  const std::filesystem::path file(path);
-  Picture picture = gantt_of(schedule, result, file.stem().string());
-  picture.made_by = this_command_text();
-  write_file(path, draw(picture, extension_of(path).substr(1)), &only_a_picture());
-  for (const auto& [ending, text] : picture.sources())
-    write_file(std::filesystem::path(file).replace_extension(ending).string(), text,
-               &only_a_picture_source());
-}
-
-void check_gantt(const std::string& path) {
-  if (path.empty()) return;
-  check_output_path("--gantt", path, &only_a_picture());
-  if (extension_of(path) != ".svg" && extension_of(path) != ".png") {
-    throw InputError(fmt::format("--gantt {}: neither .svg nor .png", path),
-                     "name a picture, e.g. --gantt step.svg");
-  }
-  for (const char* ending : {".gp", ".dat"})
-    check_output_path("--gantt", std::filesystem::path(path).replace_extension(ending).string(),
-                      &only_a_picture_source());
-  require_gnuplot();
-}
-
 void check(const Options& options) {
   check_output_path("--trace", options.trace, &only_a_trace());
   check_output_path("--dot", options.dot);
-  check_gantt(options.gantt);
+  check_picture_path("--gantt", options.gantt);
   if (options.steps < 1 || options.steps > 1000) {
     throw InputError(fmt::format("--steps {} is not in 1 .. 1000", options.steps),
                      "leave it out: a few steps show the steady state");
@@ -190,7 +140,9 @@ void run_simulate(const Options& options, int& exit_code) {
     trace.metadata = make_trace(schedule, "simulator").metadata;
     write_trace(trace, options.trace);
   }
-  if (!options.gantt.empty() && result) write_gantt(schedule, *result, options.gantt);
+  if (!options.gantt.empty() && result)
+    write_picture(gantt_of(schedule, *result, std::filesystem::path(options.gantt).stem().string()),
+                  options.gantt);
   std::optional<AllRanks> all;
   if (options.all_ranks && result) all = simulate_all_ranks(schedule, *result);
   if (options.json) {

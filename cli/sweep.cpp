@@ -17,7 +17,6 @@
 #include "experiments/sweep/result_file.hpp"
 #include "experiments/sweep/sweep.hpp"
 #include "experiments/sweep/sweep_plots.hpp"
-#include "experiments/watch/training_line.hpp"
 
 namespace spillway::cli {
 
@@ -28,7 +27,7 @@ namespace fs = std::filesystem;
 struct Options {
   std::string file, out, shard;
   std::optional<std::int64_t> jobs;
-  bool json = false, no_plots = false;
+  bool json = false, no_plots = false, explain = false;
 };
 
 SweepRun run_of(const Options& options) {
@@ -138,18 +137,6 @@ void announce(const SweepPlan& plan, const SweepRun& run, const SweepState& stat
   std::fflush(stdout);
 }
 
-std::string progress_line(const SweepProgress& now) {
-  std::string line = fmt::format("{}/{} points, {:.0f} %", now.done, now.total,
-                                 100.0 * static_cast<double>(now.done) /
-                                     static_cast<double>(std::max<std::size_t>(now.total, 1)));
-  if (now.done > 0 && now.done < now.total && now.seconds > 0) {
-    const double per_second = static_cast<double>(now.done) / now.seconds;
-    line += fmt::format(", {:.3g} a second, {} left", per_second,
-                        format_clock(static_cast<double>(now.total - now.done) / per_second));
-  }
-  return line;
-}
-
 // Draws every picture of the sweep into FOLDER/plots, each with its script and its data. Returns
 // the paths of the pictures.
 std::vector<std::string> draw_plots(const SweepPlan& plan, const SweepOutcome& outcome,
@@ -221,7 +208,9 @@ void run(const Options& options) {
   keep_freed_memory();
   const SweepPlan plan = [&] {
     Activity activity("checking all points");
-    SweepPlan all = plan_sweep(load_sweep(options.file), this_program());
+    SweepFile file = load_sweep(options.file);
+    if (options.explain) file.explain = true;
+    SweepPlan all = plan_sweep(std::move(file), this_program());
     check_plots(all);
     return all;
   }();
@@ -232,7 +221,7 @@ void run(const Options& options) {
   if (!options.json) announce(plan, sweep, state);
   Progress progress(!state.missing.empty());
   sweep.progress = [&](const SweepProgress& now) {
-    progress.show(progress_line(now), now.done == now.total);
+    progress.show(done_text(now.done, now.total, now.seconds, "points"), now.done == now.total);
   };
   const SweepOutcome outcome = run_sweep(plan, sweep, std::move(state));
   progress.finish();
@@ -262,6 +251,9 @@ void add_sweep(CLI::App& app, int&) {
   command->add_option("--shard", options->shard,
                       "I/N: only this share of the points, for batch systems");
   command->add_option("--jobs", options->jobs, "points evaluated at once; default: one a core");
+  command->add_flag("--explain", options->explain,
+                    "columns for the critical path and what the GPU waits for, as explain = true "
+                    "in the file; every schedule is then built whole, which takes longer");
   command->add_flag("--no-plots", options->no_plots, "leave out the pictures the file asks for");
   command->add_flag("--json", options->json, "print one JSON object (docs/sweep.md)");
   command->callback([options] { run(*options); });

@@ -51,14 +51,6 @@ void add_result(Json& json, const SimulationResult& result) {
   json["ssd_bytes_written_per_step"] = whole(result.ssd_bytes_written_per_step);
 }
 
-// Where a task class stands in JSON: its name for people, and what it is made of.
-Json class_json(const TaskClass& task_class) {
-  return {{"name", to_string(task_class)},
-          {"lane", to_string(task_class.lane)},
-          {"kind", to_string(task_class.kind)},
-          {"buffer", task_class.buffer ? Json(to_string(*task_class.buffer)) : Json(nullptr)}};
-}
-
 Json critical_path_json(const Explanation& explanation) {
   const double per_step = 1e-9 / explanation.window.steps;
   const CriticalPath& path = explanation.critical_path;
@@ -103,6 +95,13 @@ void add_margins(Json& json, const TierUses& memory) {
   json["shortfall"] = {{"tier", to_string(margin.tier)},
                        {"bytes", -margin.bytes},
                        {"share", margin.share ? Json(-*margin.share) : Json(nullptr)}};
+}
+
+Json class_json(const TaskClass& task_class) {
+  return {{"name", to_string(task_class)},
+          {"lane", to_string(task_class.lane)},
+          {"kind", to_string(task_class.kind)},
+          {"buffer", task_class.buffer ? Json(to_string(*task_class.buffer)) : Json(nullptr)}};
 }
 
 Json to_json(const Workload& workload) {

@@ -29,6 +29,8 @@ nlohmann::ordered_json to_json(const Schedule& schedule, const SimulationResult*
                                const Explanation* explanation = nullptr);
 // Sets memory.TIER.margin, "tightest" and "shortfall".
 void add_margins(nlohmann::ordered_json& json, const TierUses& memory);
+// A class of tasks: its name for people, and what it is made of.
+nlohmann::ordered_json class_json(const TaskClass& task_class);
 // Its "workload".
 nlohmann::ordered_json to_json(const Workload& workload);
 

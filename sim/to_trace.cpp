@@ -1,7 +1,6 @@
 #include "sim/to_trace.hpp"
 
-#include <algorithm>
-#include <tuple>
+#include "sim/live_bytes.hpp"
 
 namespace spillway {
 
@@ -14,48 +13,15 @@ std::vector<std::string> names(int count) {
   return result;
 }
 
-struct Change {
-  std::int64_t time_ns = 0;
-  std::uint16_t tier = 0;
-  std::int64_t bytes = 0;  // negative: given back
-};
-
 }  // namespace
 
 std::vector<MemorySample> memory_samples(const Schedule& schedule,
                                          std::span<const SimulatedTask> times) {
-  std::vector<Change> changes;
-  std::array<std::int64_t, tier_count> live{};
-  for (const BufferInfo& buffer : schedule.buffers()) {
-    const auto tier = static_cast<std::uint16_t>(buffer.tier);
-    const auto bytes = static_cast<std::int64_t>(buffer.bytes);
-    if (buffer.persistent) {
-      live[tier] += bytes;
-    } else if (buffer.first_use != none) {
-      changes.push_back({times[buffer.first_use].start_ns, tier, bytes});
-      changes.push_back({times[buffer.last_use].end_ns, tier, -bytes});
-    }
-  }
-  std::sort(changes.begin(), changes.end(), [](const Change& a, const Change& b) {
-    return std::tie(a.time_ns, a.tier, a.bytes) < std::tie(b.time_ns, b.tier, b.bytes);
-  });
   std::vector<MemorySample> samples;
-  for (std::uint16_t tier = 0; tier < tier_count; ++tier) {
-    samples.push_back({0, tier, static_cast<std::uint64_t>(live[tier])});
-  }
-  std::array<std::size_t, tier_count> latest{0, 1, 2};  // the tier's last sample so far
-  for (const Change& change : changes) {
-    live[change.tier] += change.bytes;
-    // Clocks of recorded tasks may disagree a little.
-    const auto bytes = static_cast<std::uint64_t>(std::max<std::int64_t>(0, live[change.tier]));
-    // All changes of a tier at one moment make one sample.
-    if (samples[latest[change.tier]].time_ns == change.time_ns) {
-      samples[latest[change.tier]].bytes = bytes;
-    } else {
-      latest[change.tier] = samples.size();
-      samples.push_back({change.time_ns, change.tier, bytes});
-    }
-  }
+  for (const LiveSample& live : live_bytes(schedule, times, tier_count, [](const BufferInfo& one) {
+         return static_cast<std::uint16_t>(one.tier);
+       }))
+    samples.push_back({live.time_ns, live.series, live.bytes});
   return samples;
 }
 

@@ -72,7 +72,7 @@ void BenchmarkFlags::add_to(CLI::App& command, const std::vector<std::string>& s
 bool BenchmarkFlags::run(BenchmarkOptions options, bool json) const {
   keep_freed_memory();
   const SweepPlan grid = plan_benchmark(grid_, this_program());
-  if (!smallest_batch_.empty()) options.share = parse_share(smallest_batch_);
+  if (!smallest_batch_.empty()) options.share = parse_share("smallest_batch", smallest_batch_);
   check_folder(options.folder);
   Progress progress(true);
   BenchmarkText text(grid);

@@ -59,16 +59,15 @@ void show(const Answer& answer, const Problem& problem, bool json) {
 
 }  // namespace
 
-double parse_share(const std::string& text) {
+double parse_share(const std::string& setting, const std::string& text) {
   double share = 0;
   const char* const end = text.data() + text.size();
   const auto [rest, error] = std::from_chars(text.data(), end, share);
   const bool percent = rest != end && *rest == '%';
   if (percent) share /= 100;
   if (error != std::errc() || rest + percent != end || !(share > 0 && share <= 1))
-    throw InputError(
-        Setting{"smallest_batch", text} + ": not a share of the peak",
-        "examples: " + Setting{"smallest_batch", "90%"} + ", " + Setting{"smallest_batch", "0.95"});
+    throw InputError(Setting{setting, text} + ": not a share between 0 and 1",
+                     "examples: " + Setting{setting, "90%"} + ", " + Setting{setting, "0.05"});
   return share;
 }
 
@@ -146,7 +145,7 @@ void QuestionOptions::complete(ProblemOptions& problem) const {
   }
   if (problem.machine.empty()) throw CLI::RequiredError("--machine");
   if (smallest_batch.empty()) return;
-  parse_share(smallest_batch);
+  parse_share("smallest_batch", smallest_batch);
   if (problem.workload.contains("batch"))
     throw InputError(Setting{"batch", problem.workload["batch"]} + ": the batch is the answer here",
                      "leave it out, or ask for the plan of that batch without the question");
@@ -160,7 +159,7 @@ void QuestionOptions::answer(const ProblemOptions& options, const RunOptions& ru
   const Say say = [&activity](const std::string& what) { activity.say(what); };
   if (!smallest_batch.empty()) {
     const SmallestBatch batch =
-        spillway::smallest_batch(problem, planners.all, parse_share(smallest_batch), say);
+        spillway::smallest_batch(problem, planners.all, parse_share("smallest_batch", smallest_batch), say);
     if (batch.peak.batch > 0) return show(batch, problem, json);
     exit_code = exit_does_not_fit;
     fail_to_fit_at_all(options, run, problem, planners.policies);

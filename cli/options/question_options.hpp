@@ -48,7 +48,7 @@ struct QuestionOptions {
               const Planners& planners, Activity& activity, bool json, int& exit_code) const;
 };
 
-// "90%" or "0.9". Throws InputError.
-double parse_share(const std::string& text);
+// "90%" or "0.9", above 0 and at most 1, of the setting of that name. Throws InputError.
+double parse_share(const std::string& setting, const std::string& text);
 
 }  // namespace spillway::cli

@@ -99,4 +99,16 @@ void Activity::watch() {
   progress.clear();
 }
 
+std::string done_text(std::size_t done, std::size_t all, double seconds, const char* things) {
+  std::string line = fmt::format(
+      "{}/{} {}, {:.0f} %", done, all, things,
+      100.0 * static_cast<double>(done) / static_cast<double>(std::max<std::size_t>(all, 1)));
+  if (done > 0 && done < all && seconds > 0) {
+    const double per_second = static_cast<double>(done) / seconds;
+    line += fmt::format(", {:.3g} a second, {} left", per_second,
+                        format_clock(static_cast<double>(all - done) / per_second));
+  }
+  return line;
+}
+
 }  // namespace spillway::cli

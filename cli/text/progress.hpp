@@ -57,4 +57,8 @@ class Activity {
   std::thread watcher_;
 };
 
+// "34/325 points, 10 %, 12.3 a second, 0:24 left": `things` that take about as long each, after
+// `seconds`.
+std::string done_text(std::size_t done, std::size_t all, double seconds, const char* things);
+
 }  // namespace spillway::cli

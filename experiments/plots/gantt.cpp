@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/units.hpp"
+#include "experiments/plots/gantt_parts.hpp"
 #include "experiments/plots/picture_layout.hpp"
 #include "experiments/plots/plot_axis.hpp"
 #include "experiments/plots/text_size.hpp"
@@ -19,21 +20,16 @@ namespace {
 constexpr double picture_columns = 3000;
 constexpr double row_height = 46;  // of a lane, in pixels
 
-struct Class {
-  const char* name;
-  const char* colour;
-};
-// Kinds of task that are told apart. On other lanes than the GPU's there is one kind a lane, so
-// that grey copies can be read.
-constexpr std::array<Class, 9> classes = {{{"forward", "#56B4E9"},
-                                           {"backward", "#0072B2"},
-                                           {"embedding, head", "#000000"},
-                                           {"optimizer", "#E69F00"},
-                                           {"copy to the GPU", "#009E73"},
-                                           {"copy to the host", "#606060"},
-                                           {"SSD read", "#CC79A7"},
-                                           {"SSD write", "#D55E00"},
-                                           {"between ranks", "#F0E442"}}};
+// On other lanes than the GPU's there is one kind a lane, so that grey copies can be read.
+constexpr std::array<GanttClass, 9> classes = {{{"forward", "#56B4E9"},
+                                                {"backward", "#0072B2"},
+                                                {"embedding, head", "#000000"},
+                                                {"optimizer", "#E69F00"},
+                                                {"copy to the GPU", "#009E73"},
+                                                {"copy to the host", "#606060"},
+                                                {"SSD read", "#CC79A7"},
+                                                {"SSD write", "#D55E00"},
+                                                {"between ranks", "#F0E442"}}};
 
 // Index into classes; nothing for a barrier, which does no work.
 std::optional<std::size_t> class_of(TaskKind kind) {
@@ -69,30 +65,21 @@ std::optional<std::size_t> class_of(TaskKind kind) {
   return std::nullopt;
 }
 
-struct Box {
-  std::size_t of_class = 0;
-  int lane = 0;
-  std::int64_t start_ns = 0, end_ns = 0;
-};
+}  // namespace
 
-struct Window {
-  int step = 0;
-  std::int64_t begin_ns = 0, end_ns = 0;
-};
+std::span<const GanttClass> gantt_classes() { return classes; }
 
-// The last step but one: the last has no next step to work ahead into (docs/metrics.md).
-Window steady_step(const SimulationResult& result) {
+GanttWindow steady_step(const SimulationResult& result) {
   const std::vector<std::int64_t>& ends = result.step_ends_ns;
   const std::size_t step = ends.size() >= 4 ? ends.size() - 2 : ends.size() - 1;
   return {static_cast<int>(step), step > 0 ? ends[step - 1] : 0, ends[step]};
 }
 
-// Boxes lane by lane in order of time, cut to the window.
-std::vector<Box> boxes_of(const Schedule& schedule, const SimulationResult& result,
-                          const Window& window) {
+std::vector<GanttBox> boxes_of(const Schedule& schedule, const SimulationResult& result,
+                               const GanttWindow& window) {
   const auto close = static_cast<std::int64_t>(
       static_cast<double>(window.end_ns - window.begin_ns) / picture_columns);
-  std::vector<Box> boxes;
+  std::vector<GanttBox> boxes;
   const auto tasks = schedule.tasks();
   for (int lane = 0; lane < lane_count; ++lane) {
     const std::size_t first = boxes.size();
@@ -116,6 +103,8 @@ std::vector<Box> boxes_of(const Schedule& schedule, const SimulationResult& resu
   return boxes;
 }
 
+namespace {
+
 struct Mark {
   double seconds = 0;
   const char* text;
@@ -123,7 +112,7 @@ struct Mark {
 
 // The end of the step's last forward task, and of its last task on the GPU but for an optimizer.
 std::vector<Mark> phase_marks(const Schedule& schedule, const SimulationResult& result,
-                              const Window& window) {
+                              const GanttWindow& window) {
   std::array<std::int64_t, 2> ends{};  // forward, backward
   const auto tasks = schedule.tasks();
   for (std::size_t t = 0; t < tasks.size(); ++t) {
@@ -179,7 +168,7 @@ std::string options_of(const std::string& policy) {
 }
 
 std::string subtitle(const Schedule& schedule, const SimulationResult& result,
-                     const Window& window) {
+                     const GanttWindow& window) {
   const Problem& problem = schedule.problem();
   const double seconds = static_cast<double>(window.end_ns - window.begin_ns) * 1e-9;
   const std::string ranks =
@@ -202,15 +191,15 @@ std::string subtitle(const Schedule& schedule, const SimulationResult& result,
 
 Picture gantt_of(const Schedule& schedule, const SimulationResult& result,
                  const std::string& name) {
-  const Window window = steady_step(result);
+  const GanttWindow window = steady_step(result);
   const double seconds = static_cast<double>(window.end_ns - window.begin_ns) * 1e-9;
   const AxisScale scale = readable_scale("s", seconds);
-  const std::vector<Box> boxes = boxes_of(schedule, result, window);
+  const std::vector<GanttBox> boxes = boxes_of(schedule, result, window);
   std::array<int, lane_count> row{};
   std::vector<std::string> lanes;
   for (int lane = 0; lane < lane_count; ++lane) {
-    const bool is_used =
-        std::any_of(boxes.begin(), boxes.end(), [&](const Box& box) { return box.lane == lane; });
+    const bool is_used = std::any_of(boxes.begin(), boxes.end(),
+                                     [&](const GanttBox& box) { return box.lane == lane; });
     if (!is_used) continue;
     lanes.push_back(lane_label(to_string(static_cast<Lane>(lane))));
     row[static_cast<std::size_t>(lane)] = static_cast<int>(lanes.size());
@@ -220,7 +209,7 @@ Picture gantt_of(const Schedule& schedule, const SimulationResult& result,
   std::vector<std::string> colours;
   for (std::size_t c = 0; c < classes.size(); ++c) {
     std::string data;
-    for (const Box& box : boxes) {
+    for (const GanttBox& box : boxes) {
       if (box.of_class != c) continue;
       data += fmt::format("{} {:.9g} {:.9g}\n", row[static_cast<std::size_t>(box.lane)],
                           static_cast<double>(box.start_ns) * 1e-9 / scale.divisor,

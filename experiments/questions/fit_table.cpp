@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/errors.hpp"
-#include "experiments/plan/parallel.hpp"
+#include "experiments/plan/in_parallel.hpp"
 
 namespace spillway {
 
@@ -134,7 +134,7 @@ FitTable fit_table(const ProblemRequest& request, const PlansAsked& asked,
       });
     }
   }
-  run_in_parallel(answers, threads);
+  in_parallel(answers.size(), threads, [&](std::size_t k) { answers[k](); });
   return table;
 }
 

@@ -19,6 +19,7 @@
 #include "experiments/sweep/journal_owner.hpp"
 #include "experiments/sweep/result_database.hpp"
 #include "experiments/sweep/result_file.hpp"
+#include "experiments/sweep/sweep_explanation.hpp"
 #include "experiments/sweep/sweep_journal.hpp"
 #include "policies/common/schedule_reuse.hpp"
 #include "sim/result_json.hpp"
@@ -71,11 +72,13 @@ Json misfit_json(const Schedule& schedule) {
   return status_json(status_ok, "", "");
 }
 
-Json evaluated_json(const Evaluation& evaluation) {
+Json evaluated_json(const Evaluation& evaluation, bool explains) {
   const Schedule& schedule = evaluation.schedule;
   const SimulationResult* result = evaluation.result ? &*evaluation.result : nullptr;
   Json json = result != nullptr ? status_json(status_ok, "", "") : misfit_json(schedule);
   json.update(to_json(schedule, result, evaluation.schedule_seconds, evaluation.simulate_seconds));
+  leave_out_explanation(json);
+  if (explains && result != nullptr) add_explanation(json, schedule, *result);
   json["built"] = "all";
   json["roofs"] = result != nullptr ? roofs_json(schedule.problem(), *result) : Json(nullptr);
   return json;
@@ -86,6 +89,7 @@ Json priced_json(const Problem& problem, const Price& price, int steps) {
   json.update(to_json(
       ScheduleSummary{problem, price.policy, steps, price.memory, price.fits, price.schedule_tasks},
       &*price.result, 0, 0));
+  leave_out_explanation(json);
   json["built"] = "part";
   json["roofs"] = roofs_json(problem, *price.result);
   return json;
@@ -99,14 +103,20 @@ Json evaluate_json(const SweepPoint& point, ScheduleReuse& reuse) {
       settings.chooses_sequences_at_once ? evaluation_on(problem.machine) : EvaluateOne(evaluate);
   if (is_tuned(settings.policy))
     return evaluated_json(evaluate_tuned(problem, settings.best_micro_batch, settings.steps,
-                                         evaluate_one, settings.settle()));
+                                         evaluate_one, settings.settle()),
+                          point.explains);
   if (settings.best_micro_batch)
     return evaluated_json(
-        evaluate_best_micro_batch(problem, settings.policy, settings.steps, evaluate_one));
+        evaluate_best_micro_batch(problem, settings.policy, settings.steps, evaluate_one),
+        point.explains);
   if (const auto settle = settings.settle()) settle(problem);
-  if (const std::optional<Price> one = quick_price(problem, settings.policy, settings.steps))
-    return priced_json(problem, *one, settings.steps);
-  return evaluated_json(evaluate_with(reuse, problem, settings.policy, settings.steps));
+  // A price has no times of tasks, from which an explanation follows.
+  if (!point.explains) {
+    if (const std::optional<Price> one = quick_price(problem, settings.policy, settings.steps))
+      return priced_json(problem, *one, settings.steps);
+  }
+  return evaluated_json(evaluate_with(reuse, problem, settings.policy, settings.steps),
+                        point.explains);
 }
 
 std::string journal_name(const std::optional<SweepShard>& shard) {

@@ -80,6 +80,10 @@ class Reader {
   void read_top(const std::string& name, const toml::key& key, const toml::node& node) {
     if (name == "name") {
       file_.name = text_of(node, "name");
+    } else if (name == "explain") {
+      const auto* flag = node.as_boolean();
+      if (!flag) fail(place(node), "explain is neither true nor false", "write explain = true");
+      file_.explain = flag->get();
     } else if (name == "fixed") {
       const toml::table* table = node.as_table();
       if (!table) fail(place(node), "fixed is not a table", "write [fixed], and settings below");
@@ -92,7 +96,7 @@ class Reader {
       for (const toml::table* table : tables(node, name)) read_plot(*table);
     } else {
       fail(place_of(key.source(), file_.origin), fmt::format("unknown key {}", name),
-           unknown_name_hint(name, {"name", "fixed", "axis", "skip", "plot"}));
+           unknown_name_hint(name, {"name", "explain", "fixed", "axis", "skip", "plot"}));
     }
   }
 

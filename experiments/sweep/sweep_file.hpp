@@ -36,7 +36,8 @@ struct PlotRequest {
 
 struct SweepFile {
   std::string name;
-  std::string origin;  // where it was read
+  std::string origin;    // where it was read
+  bool explain = false;  // the table has critical paths and stalls; takes whole schedules
   SweepSettings fixed;
   std::map<std::string, std::string> fixed_places;  // key -> file:line:column
   std::vector<SweepAxis> axes;                      // the first varies slowest

@@ -136,7 +136,10 @@ class Planner {
   void resolve(const SweepSettings& settings, SweepPoint& point) {
     try {
       point.settings = resolver_.resolve(settings);
-      point.identity = hash_of(program_ + "\n" + point.settings.identity);
+      // A result without an explanation is none for a sweep that asks for it.
+      point.explains = plan_.file.explain;
+      point.identity = hash_of(program_ + "\n" + point.settings.identity +
+                               (point.explains ? "\nexplained" : ""));
     } catch (const InputError& error) {
       point.invalid = error.what();
       point.hint = error.hint();

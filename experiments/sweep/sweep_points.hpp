@@ -12,6 +12,7 @@ struct SweepPoint {
   std::vector<std::string>
       cells;                  // value of each axis key, in order; empty: it has no meaning here
   ResolvedSettings settings;  // when it is valid
+  bool explains = false;      // SweepFile::explain
   std::string invalid, hint;  // why its settings do not go together; empty: they do
   // Names the point among all results: a hash of all its settings as they were resolved (model and
   // machine with every number, workload, policy), so independent of its place in the file and of

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/errors.hpp"
-#include "experiments/plan/parallel.hpp"
+#include "experiments/plan/in_parallel.hpp"
 #include "experiments/plan/price.hpp"
 #include "sim/result_json.hpp"
 
@@ -113,7 +113,7 @@ TrialPrice Pricer::price(const Trial& trial) {
 }
 
 void Pricer::run(const std::vector<std::function<void()>>& jobs) {
-  run_in_parallel(jobs, threads_);
+  in_parallel(jobs.size(), threads_, [&](std::size_t k) { jobs[k](); });
 }
 
 }  // namespace spillway

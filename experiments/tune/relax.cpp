@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "experiments/plan/machine_changes.hpp"
+
 namespace spillway {
 
 namespace {
@@ -13,20 +15,17 @@ struct Relaxed {
   Machine machine;
 };
 
-std::string size_text(std::uint64_t bytes) {
-  return fmt::format("{:g}GB", static_cast<double>(bytes) / 1e9);
-}
-std::string rate_text(double rate) { return fmt::format("{:g}GB/s", rate / 1e9); }
-
 // Bandwidths follow the number of drives: the machine file's table of them or, without one, in
 // proportion.
 Relaxed with_one_more_drive(const Machine& machine) {
-  const Setting count{"ssd.count", fmt::format("{}", machine.ssd.count + 1)};
-  Relaxed relaxed{{"one more drive", {count}}, machine};
+  const bool in_proportion = machine.ssd.by_count.empty();
+  Relaxed relaxed{{"one more drive", drive_settings(machine, machine.ssd.count + 1, in_proportion)},
+                  machine};
   Machine::Ssd& ssd = relaxed.machine.ssd;
-  if (!ssd.by_count.empty()) {
-    ssd =
-        parse_machine(machine_to_toml(machine), machine.name, {count.name + "=" + count.value}).ssd;
+  if (!in_proportion) {
+    ssd = parse_machine(machine_to_toml(machine), machine.name,
+                        {assignment(relaxed.what.changes.front())})
+              .ssd;
     return relaxed;
   }
   const double more = 1 + 1 / static_cast<double>(ssd.count);
@@ -34,9 +33,6 @@ Relaxed with_one_more_drive(const Machine& machine) {
   ssd.capacity = static_cast<std::uint64_t>(static_cast<double>(ssd.capacity) * more);
   for (double* rate : {&ssd.read, &ssd.write, &ssd.total, &ssd.cache_write, &ssd.cache_recovery})
     *rate *= more;
-  relaxed.what.changes.push_back({"ssd.read", rate_text(ssd.read)});
-  relaxed.what.changes.push_back({"ssd.write", rate_text(ssd.write)});
-  if (ssd.total > 0) relaxed.what.changes.push_back({"ssd.total", rate_text(ssd.total)});
   return relaxed;
 }
 
@@ -65,12 +61,8 @@ Relaxed with_faster_link(const Machine& machine) {
   Machine::Pcie& pcie = relaxed.machine.pcie;
   for (double* rate : {&pcie.h2d, &pcie.d2h, &pcie.total, &pcie.pageable_h2d, &pcie.pageable_d2h})
     *rate *= 2;
-  relaxed.what.changes = {{"pcie.h2d", rate_text(pcie.h2d)}, {"pcie.d2h", rate_text(pcie.d2h)}};
-  if (double& io = relaxed.machine.host.io_bandwidth; io > 0) {
-    io *= 2;
-    relaxed.what.changes.push_back({"host.io_bandwidth", rate_text(io)});
-  }
-  if (pcie.total > 0) relaxed.what.changes.push_back({"pcie.total", rate_text(pcie.total)});
+  relaxed.what.changes = link_settings(machine, 2);
+  relaxed.machine.host.io_bandwidth *= 2;
   return relaxed;
 }
 

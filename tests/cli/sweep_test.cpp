@@ -118,6 +118,34 @@ TEST_CASE("A row says what simulate says of the same settings") {
   }
 }
 
+TEST_CASE("Critical paths and stalls are columns where they are asked for, and else are none") {
+  const TemporaryFolder folder;
+  const std::string settings =
+      "[fixed]\nmodel = \"gpt-tiny\"\nmachine = \"testbed\"\nsequence = 16\nbatch = 4\n"
+      "micro_batch = 2\npolicy = \"fuyou\"\n[[axis]]\n\"host.memory\" = [\"1MB\", \"300MB\"]\n";
+  const std::string plain = folder.write("p.toml", settings), out = folder / "out";
+  REQUIRE(run(sweep(plain, out)).exit_code == 0);
+  CHECK_THAT(results(out), !Catch::Contains("critical_path") && !Catch::Contains("stalls"));
+  // What has no explanation is run again, once.
+  const std::string asked = folder.write("a.toml", "explain = true\n" + settings);
+  CHECK(summary(sweep(asked, out))["run"] == 2);
+  CHECK(summary(sweep(plain, out) + Words{"--explain"})["run"] == 0);
+  const Words lines = lines_of(results(out));
+  CHECK_THAT(lines[0], Catch::Contains(",critical_path.chain_seconds,critical_path.first,"
+                                       "critical_path.first_share,critical_path.second,") &&
+                           Catch::Contains(",stalls.idle_share,stalls.first,stalls.first_share,"));
+  const nlohmann::json json = run({"simulate", "--model", "gpt-tiny", "--machine", "testbed",
+                                   "--policy", "fuyou", "--batch", "4", "--micro-batch", "2",
+                                   "--sequence", "16", "--set", "host.memory=300MB", "--json"})
+                                  .json();
+  const nlohmann::json& first = json["critical_path"]["parts"][0];
+  CHECK_THAT(lines[2], Catch::Contains("," + first["name"].get<std::string>() + ","));
+  // The point that does not fit has neither.
+  CHECK_THAT(lines[1], Catch::Contains("does not fit"));
+  check_refusal(run(sweep(folder.write("w.toml", "explain = 1\n" + settings), folder / "wrong")), 2,
+                "explain is neither true nor false", "explain = true");
+}
+
 TEST_CASE("The same bytes come from one job, from four, and from shards in one folder") {
   const TemporaryFolder folder;
   const std::string file = folder.write("s.toml", small);

@@ -1,32 +1,34 @@
-#include "experiments/plan/parallel.hpp"
+#include "experiments/plan/in_parallel.hpp"
 
 #include <algorithm>
 #include <atomic>
 #include <exception>
 #include <thread>
+#include <vector>
 
 namespace spillway {
 
-void run_in_parallel(const std::vector<std::function<void()>>& jobs, unsigned threads) {
-  std::vector<std::exception_ptr> failures(jobs.size());
+void in_parallel(std::size_t count, unsigned threads, const std::function<void(std::size_t)>& job) {
+  std::vector<std::exception_ptr> failures(count);
   std::atomic<std::size_t> next{0};
   const auto work = [&] {
-    for (std::size_t k = next++; k < jobs.size(); k = next++) {
+    for (std::size_t k = next++; k < count; k = next++) {
       try {
-        jobs[k]();
+        job(k);
       } catch (...) {
         failures[k] = std::current_exception();
       }
     }
   };
   std::vector<std::thread> others;
-  const std::size_t workers = std::min<std::size_t>(threads, jobs.size());
-  for (std::size_t k = 1; k < workers; ++k) others.emplace_back(work);
+  for (std::size_t k = 1; k < std::min<std::size_t>(threads, count); ++k) others.emplace_back(work);
   work();
   for (std::thread& other : others) other.join();
   for (const std::exception_ptr& failure : failures) {
     if (failure) std::rethrow_exception(failure);
   }
 }
+
+unsigned usual_threads() { return std::max(1u, std::thread::hardware_concurrency()); }
 
 }  // namespace spillway

@@ -1,0 +1,100 @@
+#include "cli/why/knee_text.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/units.hpp"
+#include "cli/text/plan_text.hpp"
+#include "experiments/questions/knee_plot.hpp"
+
+namespace spillway::cli {
+
+namespace {
+
+std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
+
+// The next value that fits after the point; nothing: there is none.
+const KneePoint* next_of(const KneeCurve& curve, std::size_t point) {
+  for (std::size_t i = point + 1; i < curve.points.size(); ++i) {
+    if (curve.points[i].fits()) return &curve.points[i];
+  }
+  return nullptr;
+}
+
+std::string summary_line(const KneeCurve& curve) {
+  const std::string label = resource_label(curve.resource);
+  if (!curve.why_not.empty()) return fmt::format("{:<28} {}\n", label, curve.why_not);
+  const KneePoint& now = curve.points[curve.now];
+  const KneePoint* next = next_of(curve, curve.now);
+  std::string text = fmt::format("{:<28} {:>10} {:>10} {:>9}", label, now.text,
+                                 next ? next->text : "-", next ? percent(*now.next_gain) : "-");
+  if (!curve.knee)
+    return text + fmt::format("   every step pays up to {}\n", curve.points.back().text);
+  const KneePoint& knee = curve.points[*curve.knee];
+  return text + fmt::format(" {:>14} {:>10.1f} {:>8}  {}\n", knee.text, knee.tokens_per_second,
+                            percent(knee.tokens_per_second / curve.most_tokens_per_second),
+                            knee.bound_by);
+}
+
+std::string waits_text(const KneePoint& point) {
+  if (point.waits_for.empty()) return "-";
+  return fmt::format("{} {:.0f} %", point.waits_for, 100 * point.waits_share);
+}
+
+std::string point_line(const KneeCurve& curve, std::size_t i) {
+  const KneePoint& point = curve.points[i];
+  if (!point.fits()) return fmt::format("  {:>10} {}\n", point.text, point.why_not);
+  std::string text = fmt::format(
+      "  {:>10} {:>6} {:>10} {:>10.1f} {:>9}  {:<13} {:<36}", point.text, point.micro_batch,
+      format_seconds(point.step_seconds), point.tokens_per_second,
+      point.next_gain ? percent(*point.next_gain) : "", point.bound_by, waits_text(point));
+  if (point.is_extrapolated) text += " extrapolated";
+  if (i == curve.now) text += " <- now";
+  if (curve.knee == i) text += " <- from here on no step pays";
+  text.erase(text.find_last_not_of(' ') + 1);
+  return text + "\n";
+}
+
+std::string curve_text(const KneeCurve& curve) {
+  std::string text = fmt::format("\n{}\n  {:>10} {:>6} {:>10} {:>10} {:>9}  {:<13} {}\n",
+                                 resource_label(curve.resource), "value", "micro", "step",
+                                 "tokens/s", "next step", "bound by", "the gpu waits most for");
+  for (std::size_t i = 0; i < curve.points.size(); ++i) text += point_line(curve, i);
+  return text;
+}
+
+// Where the best policy is another one from value to value.
+std::string policies_text(const Knees& knees) {
+  std::vector<std::string> names;
+  for (const KneeCurve& curve : knees.curves) {
+    for (const KneePoint& point : curve.points) {
+      const std::string name = point.policy.substr(0, point.policy.find(':'));
+      if (point.fits() && std::find(names.begin(), names.end(), name) == names.end())
+        names.push_back(name);
+    }
+  }
+  if (names.size() < 2) return "";
+  return fmt::format("policies differ from value to value: {} (`--json` names each)\n",
+                     fmt::join(names, ", "));
+}
+
+}  // namespace
+
+std::string knee_text(const Candidate& now, const Knees& knees) {
+  std::string text =
+      header_text(now) + fmt::format(
+                             "{:.1f} tokens/s; a resource stops paying where no further step "
+                             "of it gains {:g} % or more\n{}\n",
+                             now.evaluation.result->tokens_per_second, 100 * knees.threshold,
+                             policies_text(knees));
+  text += fmt::format("{:<28} {:>10} {:>10} {:>9} {:>14} {:>10} {:>8}  {}\n", "resource", "now",
+                      "next", "gains", "stops paying", "tokens/s", "of most", "bound by there");
+  for (const KneeCurve& curve : knees.curves) text += summary_line(curve);
+  for (const KneeCurve& curve : knees.curves) {
+    if (curve.why_not.empty()) text += curve_text(curve);
+  }
+  return text;
+}
+
+}  // namespace spillway::cli

@@ -1,0 +1,16 @@
+// Independent jobs on several threads.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+
+namespace spillway {
+
+// Calls job(0) .. job(count - 1), each once, on at most `threads` threads, the caller's among them.
+// Returns when all are done; throws the failure of the first job that failed, by number.
+void in_parallel(std::size_t count, unsigned threads, const std::function<void(std::size_t)>& job);
+
+// Threads that the machine runs at once; at least 1.
+unsigned usual_threads();
+
+}  // namespace spillway

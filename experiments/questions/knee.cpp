@@ -1,0 +1,346 @@
+#include "experiments/questions/knee.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <mutex>
+#include <sstream>
+
+#include "base/errors.hpp"
+#include "base/suggest.hpp"
+#include "base/units.hpp"
+#include "experiments/plan/in_parallel.hpp"
+#include "experiments/plan/machine_changes.hpp"
+#include "experiments/questions/robustness.hpp"
+
+namespace spillway {
+
+namespace {
+
+// How values of a resource are written, and where they are set.
+enum class Kind { drives, host_memory, gpu_memory, link, rate };
+
+struct KneeResource {
+  const char* name;
+  Kind kind;
+};
+constexpr std::array<KneeResource, 7> resources = {{{"ssd.count", Kind::drives},
+                                                    {"host.memory", Kind::host_memory},
+                                                    {"gpu.memory", Kind::gpu_memory},
+                                                    {"pcie", Kind::link},
+                                                    {"gpu", Kind::rate},
+                                                    {"cpu", Kind::rate},
+                                                    {"dram", Kind::rate}}};
+
+const KneeResource& resource_named(const std::string& name) {
+  for (const KneeResource& one : resources) {
+    if (one.name == name) return one;
+  }
+  throw InputError(Setting{"resource", name} + ": there is no such resource",
+                   unknown_name_hint(name, knee_resources()));
+}
+
+bool is_size(Kind kind) { return kind == Kind::host_memory || kind == Kind::gpu_memory; }
+
+// In units of the resource: drives, bytes, times the rate that there is.
+double parse_value(const KneeResource& resource, const std::string& text) {
+  if (is_size(resource.kind)) return static_cast<double>(parse_bytes(text));
+  const bool has_x = !text.empty() && text.back() == 'x' && resource.kind != Kind::drives;
+  const char* const end = text.data() + text.size() - (has_x ? 1 : 0);
+  double value = 0;
+  const auto [rest, error] = std::from_chars(text.data(), end, value);
+  const bool is_number = error == std::errc() && rest == end;
+  if (resource.kind == Kind::drives) {
+    if (is_number && value >= 1 && value <= 10'000 && value == static_cast<int>(value))
+      return value;
+    throw InputError(
+        Setting{"resource", fmt::format("{}={}", resource.name, text)} + ": no number of drives",
+        "whole numbers from 1 on: " + Setting{"resource", "ssd.count=1,2,4"});
+  }
+  if (is_number && value >= 0.01 && value <= 100) return value;
+  throw InputError(Setting{"resource", fmt::format("{}={}", resource.name, text)} +
+                       ": no multiple of the rate that the machine has, from 0.01 to 100",
+                   "examples: " + Setting{"resource", fmt::format("{}=0.5,1,2", resource.name)});
+}
+
+std::string value_text(Kind kind, double value) {
+  if (kind == Kind::drives) return fmt::format("{:.0f}", value);
+  if (is_size(kind)) return fmt::format("{:g} GB", value / 1e9);
+  return fmt::format("{:g}x", value);
+}
+
+double installed(const Machine::Host& host, std::int64_t sharing) {
+  return static_cast<double>(host.memory + host.reserved + host.beside) *
+         static_cast<double>(sharing);
+}
+
+double value_now(const ProblemRequest& request, const Machine& machine, Kind kind) {
+  switch (kind) {
+    case Kind::drives:
+      return static_cast<double>(machine.ssd.count);
+    case Kind::host_memory:
+      return request.host_memory.empty() ? installed(machine.host, machine.cluster.sharing)
+                                         : static_cast<double>(parse_bytes(request.host_memory));
+    case Kind::gpu_memory:
+      return request.gpu_memory.empty()
+                 ? static_cast<double>(machine.gpu.memory + machine.gpu.context)
+                 : static_cast<double>(parse_bytes(request.gpu_memory));
+    case Kind::link:
+    case Kind::rate:
+      break;
+  }
+  return 1;
+}
+
+// Whether more drives mean more bandwidth in proportion: the machine has no table of them, or the
+// bandwidths are set by hand.
+bool in_proportion(const ProblemRequest& request, const Machine& machine) {
+  if (machine.ssd.by_count.empty()) return true;
+  return std::any_of(request.overrides.begin(), request.overrides.end(), [](const auto& one) {
+    return one.rfind("ssd.read=", 0) == 0 || one.rfind("ssd.write=", 0) == 0 ||
+           one.rfind("ssd.total=", 0) == 0;
+  });
+}
+
+// Every number up to 16, then fewer; up to the last of the machine's table, and one more than now.
+std::vector<double> usual_drives(const ProblemRequest& request, const Machine& machine) {
+  const std::int64_t now = machine.ssd.count;
+  const std::int64_t most = in_proportion(request, machine)
+                                ? std::max<std::int64_t>(2 * now, 8)
+                                : std::max(machine.ssd.by_count.rbegin()->first, now + 1);
+  std::vector<double> values;
+  for (std::int64_t count = 1; count <= most; count += count < 16 ? 1 : count / 4)
+    values.push_back(static_cast<double>(count));
+  values.push_back(static_cast<double>(most));
+  return values;
+}
+
+// Sizes that are sold, from an eighth of what there is to four times as much.
+std::vector<double> usual_sizes(Kind kind, double now) {
+  static const std::vector<double> of_hosts = {4,   8,   16,  32,  48,   64,   96,   128,  192,
+                                               256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096};
+  static const std::vector<double> of_gpus = {4,  6,  8,  12, 16, 24,  32,
+                                              40, 48, 64, 80, 96, 141, 192};
+  std::vector<double> values;
+  for (const double size : kind == Kind::host_memory ? of_hosts : of_gpus) {
+    const double bytes = size * 1e9;
+    if (bytes >= now / 8 && bytes <= now * 4) values.push_back(bytes);
+  }
+  // Machines for tests are smaller than any that is sold.
+  if (values.size() < 3) {
+    for (const double share : {0.25, 0.5, 0.75, 1.5, 2.0, 4.0})
+      values.push_back(static_cast<double>(static_cast<std::uint64_t>(share * now)));
+  }
+  return values;
+}
+
+std::vector<double> values_of(const KneeRange& range, const KneeResource& resource,
+                              const ProblemRequest& request, const Machine& machine, double now) {
+  std::vector<double> values;
+  for (const std::string& text : range.values) values.push_back(parse_value(resource, text));
+  if (values.empty()) {
+    if (resource.kind == Kind::drives) {
+      values = usual_drives(request, machine);
+    } else if (is_size(resource.kind)) {
+      values = usual_sizes(resource.kind, now);
+    } else {
+      values = {0.25, 0.5, 0.75, 1.25, 1.5, 2, 3, 4};
+    }
+  }
+  values.push_back(now);
+  std::sort(values.begin(), values.end());
+  // Two sizes that are written alike are one.
+  const auto alike = [&](double a, double b) {
+    return value_text(resource.kind, a) == value_text(resource.kind, b);
+  };
+  std::vector<double> distinct;
+  for (const double value : values) {
+    if (distinct.empty() || !alike(distinct.back(), value)) {
+      distinct.push_back(value);
+    } else if (value == now) {
+      distinct.back() = now;
+    }
+  }
+  return distinct;
+}
+
+std::string why_not_there(const KneeResource& resource, const Machine& machine) {
+  if (resource.kind == Kind::drives && machine.ssd.count == 0)
+    return "the machine file describes no drives";
+  if (resource.kind == Kind::rate && std::string(resource.name) == "cpu" &&
+      machine.host.adam_params_per_second == 0)
+    return "the machine file does not say how fast its CPU updates parameters";
+  return "";
+}
+
+std::vector<Setting> changes_of(const KneeResource& resource, const ProblemRequest& request,
+                                const Machine& machine, double value) {
+  switch (resource.kind) {
+    case Kind::drives:
+      return drive_settings(machine, static_cast<std::int64_t>(value),
+                            in_proportion(request, machine));
+    case Kind::host_memory:
+      return {{"host.memory", size_text(static_cast<std::uint64_t>(value))}};
+    case Kind::gpu_memory:
+      return {{"gpu.memory", size_text(static_cast<std::uint64_t>(value))}};
+    case Kind::link:
+      return link_settings(machine, value);
+    case Kind::rate:
+      break;
+  }
+  return {};
+}
+
+// The problem on the machine of a point. A limit that is set by hand is what is varied where there
+// is one, not the size of the machine's memory.
+Problem problem_at(const ProblemRequest& request, const KneeResource& resource,
+                   const KneePoint& point) {
+  ProblemRequest changed = request;
+  const std::string size = fmt::format("{:.0f}B", point.value);
+  if (resource.kind == Kind::host_memory && !request.host_memory.empty()) {
+    changed.host_memory = size;
+  } else if (resource.kind == Kind::gpu_memory && !request.gpu_memory.empty()) {
+    changed.gpu_memory = size;
+  } else {
+    changed.overrides.insert(changed.overrides.end(), point.set.begin(), point.set.end());
+  }
+  Problem problem = changed.problem();
+  if (resource.kind == Kind::rate) {
+    problem.machine = with_scaled_rate(std::move(problem.machine), resource.name, point.value);
+    problem.overrides.push_back(fmt::format("{} x {:g}", resource.name, point.value));
+  }
+  return problem;
+}
+
+void take_plan(KneePoint& point, const Candidate& plan) {
+  const Schedule& schedule = plan.evaluation.schedule;
+  const SimulationResult& result = *plan.evaluation.result;
+  point.policy = schedule.policy();
+  point.micro_batch = schedule.problem().workload.micro_batch;
+  point.step_seconds = result.step_seconds;
+  point.tokens_per_second = result.tokens_per_second;
+  point.bound_by = result.bound_by;
+  point.is_extrapolated = schedule.problem().machine.ssd.extrapolated();
+  const StallReport stalls = explain(schedule, result).stalls;
+  if (stalls.stalls.empty()) return;
+  point.waits_for = to_string(stalls.stalls.front().running);
+  point.waits_share = static_cast<double>(stalls.stalls.front().ns) /
+                      static_cast<double>(stalls.busy_ns + stalls.idle_ns);
+}
+
+// Of the plan that lacks least.
+std::string shortage_of(const Candidates& found) {
+  std::optional<FitMargin> least;
+  for (const Candidate& one : found.all) {
+    const FitMargin margin = margin_of(one);
+    if (!least || margin.share > least->share) least = margin;
+  }
+  return least ? to_text(*least) : "no policy can run it";
+}
+
+void try_point(KneePoint& point, const ProblemRequest& request, const KneeResource& resource,
+               const KneeOptions& options) {
+  try {
+    const Candidates found = options.plans(problem_at(request, resource, point));
+    if (found.chosen) {
+      take_plan(point, found.all[*found.chosen]);
+    } else {
+      point.why_not = shortage_of(found);
+    }
+  } catch (const InputError& error) {
+    point.why_not = error.what();
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> knee_resources() {
+  std::vector<std::string> names;
+  for (const KneeResource& one : resources) names.emplace_back(one.name);
+  return names;
+}
+
+std::vector<std::string> usual_knee_resources() {
+  return {"ssd.count", "host.memory", "gpu.memory", "pcie"};
+}
+
+KneeRange parse_knee_range(const std::string& text) {
+  const std::size_t equals = text.find('=');
+  KneeRange range{text.substr(0, equals), {}};
+  const KneeResource& resource = resource_named(range.resource);
+  if (equals == std::string::npos) return range;
+  std::istringstream list(text.substr(equals + 1));
+  for (std::string value; std::getline(list, value, ',');) {
+    parse_value(resource, value);
+    range.values.push_back(value);
+  }
+  if (range.values.empty())
+    throw InputError(Setting{"resource", text} + ": it has no values",
+                     "write them after the sign, with commas, or leave the sign out");
+  return range;
+}
+
+void find_knee(KneeCurve& curve, double threshold) {
+  std::vector<std::size_t> fitting;
+  for (std::size_t i = 0; i < curve.points.size(); ++i) {
+    if (!curve.points[i].fits()) continue;
+    fitting.push_back(i);
+    curve.most_tokens_per_second =
+        std::max(curve.most_tokens_per_second, curve.points[i].tokens_per_second);
+  }
+  bool pays_above = false;
+  for (std::size_t k = fitting.size(); k-- > 1;) {
+    KneePoint& point = curve.points[fitting[k - 1]];
+    const KneePoint& next = curve.points[fitting[k]];
+    point.next_gain = next.tokens_per_second / point.tokens_per_second - 1;
+    pays_above = pays_above || *point.next_gain >= threshold;
+    if (!pays_above) curve.knee = fitting[k - 1];
+  }
+}
+
+Knees find_knees(const ProblemRequest& request, const Candidate& now,
+                 const std::vector<KneeRange>& ranges, const KneeOptions& options) {
+  const Machine machine = request.problem().machine;
+  Knees knees;
+  knees.threshold = options.threshold;
+  struct Job {
+    std::size_t curve, point;
+  };
+  std::vector<Job> jobs;
+  for (const KneeRange& range : ranges) {
+    const KneeResource& resource = resource_named(range.resource);
+    KneeCurve curve{range.resource, why_not_there(resource, machine), {}, 0, {}, 0};
+    const double value = value_now(request, machine, resource.kind);
+    if (curve.why_not.empty()) {
+      for (const double one : values_of(range, resource, request, machine, value)) {
+        KneePoint point;
+        point.value = one;
+        point.text = value_text(resource.kind, one);
+        if (one == value) {
+          curve.now = curve.points.size();
+          take_plan(point, now);
+        } else {
+          for (const Setting& change : changes_of(resource, request, machine, one))
+            point.set.push_back(assignment(change));
+          jobs.push_back({knees.curves.size(), curve.points.size()});
+        }
+        curve.points.push_back(std::move(point));
+      }
+    }
+    knees.curves.push_back(std::move(curve));
+  }
+  std::mutex mutex;
+  std::size_t done = 0;
+  in_parallel(jobs.size(), options.threads, [&](std::size_t k) {
+    KneeCurve& curve = knees.curves[jobs[k].curve];
+    try_point(curve.points[jobs[k].point], request, resource_named(curve.resource), options);
+    const std::lock_guard lock(mutex);
+    if (options.progress) options.progress(++done, jobs.size());
+  });
+  for (KneeCurve& curve : knees.curves) find_knee(curve, options.threshold);
+  return knees;
+}
+
+}  // namespace spillway

@@ -1,0 +1,85 @@
+// Where more of a resource stops paying: throughput over the number of drives, the size of a
+// memory, the rate of a link, and from which value on no further step gains anything worth having.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "experiments/plan/candidates.hpp"
+#include "experiments/plan/problem_request.hpp"
+
+namespace spillway {
+
+// A resource, and the values of it that are tried.
+struct KneeRange {
+  std::string resource;             // one of knee_resources()
+  std::vector<std::string> values;  // as people give them; empty: the usual ones
+};
+
+// Their names: the key of the machine ("ssd.count", "host.memory", "gpu.memory"), or the rates that
+// are scaled together ("pcie"; "gpu", "cpu", "dram" as in robustness.hpp).
+std::vector<std::string> knee_resources();
+// Those that are looked at unless others are named: drives, host memory, GPU memory, the link.
+std::vector<std::string> usual_knee_resources();
+// "ssd.count" or "ssd.count=1,2,4". Throws InputError for a resource that is none (with near
+// names).
+KneeRange parse_knee_range(const std::string& text);
+
+struct KneePoint {
+  double value = 0;              // drives, bytes, or times the rate there is now
+  std::string text;              // "6", "256 GB", "1.5x"
+  std::vector<std::string> set;  // KEY=VALUE that make the machine; empty: as it is, or a
+                                 // rate that no key of its own stands for
+  std::string why_not;           // empty: it fits, and the rest is set
+  std::string policy;            // settled
+  std::int64_t micro_batch = 0;
+  double step_seconds = 0, tokens_per_second = 0;
+  std::string bound_by;
+  std::string waits_for;         // what the GPU waits most for; empty: it is never idle
+  double waits_share = 0;        // of the step
+  bool is_extrapolated = false;  // the drives' bandwidths are guessed
+  // Throughput of the next value that fits over this one's, less 1; nothing: there is none.
+  std::optional<double> next_gain;
+
+  bool fits() const { return why_not.empty(); }
+};
+
+struct KneeCurve {
+  std::string resource;
+  std::string why_not;            // empty: the machine has it; else there are no points
+  std::vector<KneePoint> points;  // ascending
+  std::size_t now = 0;            // the point of the machine as it is
+  // The least value from which on no step to a next value gains the threshold or more. Nothing: the
+  // last step still does, or fewer than two values fit.
+  std::optional<std::size_t> knee;
+  double most_tokens_per_second = 0;  // of all points
+};
+
+struct Knees {
+  double threshold = 0;
+  std::vector<KneeCurve> curves;  // by range
+};
+
+struct KneeOptions {
+  double threshold = 0.03;
+  unsigned threads = 1;
+  // The plans of a problem, of which the chosen one counts. Throws InputError where none can run
+  // it. Any thread.
+  std::function<Candidates(const Problem&)> plans;
+  // Told how many points were evaluated, of how many. Any thread, one at a time.
+  std::function<void(std::size_t done, std::size_t all)> progress;
+};
+
+// `now` is the plan of the machine as it is, which fits. Every other point has the plan that is
+// asked for on its own machine, micro-batch and open options chosen anew. Throws InputError for
+// values that the resource does not take.
+Knees find_knees(const ProblemRequest& request, const Candidate& now,
+                 const std::vector<KneeRange>& ranges, const KneeOptions& options);
+
+// Sets next_gain, knee and most_tokens_per_second, from points that are ascending.
+void find_knee(KneeCurve& curve, double threshold);
+
+}  // namespace spillway

@@ -1,0 +1,156 @@
+// Where more of a resource stops paying: on made-up curves, and on machines that are simulated.
+#include "experiments/questions/knee.hpp"
+
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+
+#include "experiments/questions/knee_json.hpp"
+#include "experiments/questions/knee_plot.hpp"
+#include "tests/policies/input_error.hpp"
+
+namespace spillway {
+namespace {
+
+// Throughput 0: the value does not fit.
+KneeCurve curve_of(const std::vector<double>& tokens_per_second, double threshold) {
+  KneeCurve curve;
+  curve.resource = "ssd.count";
+  for (std::size_t i = 0; i < tokens_per_second.size(); ++i) {
+    KneePoint point;
+    point.value = static_cast<double>(i + 1);
+    point.text = std::to_string(i + 1);
+    point.tokens_per_second = tokens_per_second[i];
+    if (tokens_per_second[i] == 0) point.why_not = "does not fit";
+    curve.points.push_back(point);
+  }
+  find_knee(curve, threshold);
+  return curve;
+}
+
+TEST_CASE("the knee is the least value from which on no step gains the threshold") {
+  const KneeCurve curve = curve_of({10, 20, 30, 30.5, 30.6}, 0.03);
+  REQUIRE(curve.knee);
+  CHECK(curve.points[*curve.knee].value == 3);
+  CHECK(*curve.points[0].next_gain == Approx(1));
+  CHECK_FALSE(curve.points[4].next_gain);
+  CHECK(curve.most_tokens_per_second == 30.6);
+  CHECK(*curve_of({10, 20, 30, 30.5, 30.6}, 0.01).knee == 3);
+}
+
+TEST_CASE("a level stretch before a rise is no knee, and what still pays at the end has none") {
+  CHECK(*curve_of({10, 10, 10, 20, 20.1}, 0.03).knee == 3);
+  CHECK_FALSE(curve_of({10, 11, 12}, 0.03).knee);
+  CHECK(*curve_of({10, 10, 10}, 0.03).knee == 0);
+  CHECK_FALSE(curve_of({10}, 0.03).knee);
+}
+
+TEST_CASE("values that do not fit are passed over") {
+  const KneeCurve curve = curve_of({0, 0, 10, 10.1, 0, 10.2}, 0.03);
+  REQUIRE(curve.knee);
+  CHECK(*curve.knee == 2);
+  CHECK_FALSE(curve.points[0].next_gain);
+  CHECK(*curve.points[3].next_gain == Approx(10.2 / 10.1 - 1));
+}
+
+ProblemRequest tiny_request() {
+  ProblemRequest request;
+  request.model = "gpt-tiny";
+  request.machine = "testbed";
+  request.workload = {{"batch", "4"}, {"sequence", "64"}};
+  return request;
+}
+
+struct Answer {
+  Knees knees;
+  Candidates now;
+};
+
+Answer ask(const ProblemRequest& request, const std::vector<std::string>& ranges,
+           unsigned threads = 2, const std::string& policy = "zero-infinity") {
+  KneeOptions options;
+  options.threads = threads;
+  options.plans = [&](const Problem& problem) {
+    return evaluate_candidates(problem, true, {policy}, {});
+  };
+  Answer answer{{}, options.plans(request.problem())};
+  REQUIRE(answer.now.chosen);
+  std::vector<KneeRange> all;
+  for (const std::string& range : ranges) all.push_back(parse_knee_range(range));
+  answer.knees = find_knees(request, answer.now.all[*answer.now.chosen], all, options);
+  return answer;
+}
+
+TEST_CASE("each point is the plan of the machine that it names") {
+  const ProblemRequest request = tiny_request();
+  const Answer answer = ask(
+      request, {"ssd.count=1,2,4", "host.memory=30MB,1GB", "gpu.memory=32MB", "pcie=0.5,2", "cpu"});
+  REQUIRE(answer.knees.curves.size() == 5);
+  int points = 0;
+  for (const KneeCurve& curve : answer.knees.curves) {
+    INFO(curve.resource);
+    REQUIRE(curve.why_not.empty());
+    CHECK(curve.points[curve.now].set.empty());
+    double before = 0;
+    for (const KneePoint& point : curve.points) {
+      INFO(point.text << " " << point.why_not);
+      CHECK(point.value > before);
+      before = point.value;
+      if (point.set.empty() || !point.fits()) continue;
+      ProblemRequest there = request;
+      there.overrides = point.set;
+      const Candidates found = evaluate_candidates(there.problem(), true, {"zero-infinity"}, {});
+      REQUIRE(found.chosen);
+      const SimulationResult& result = *found.all[*found.chosen].evaluation.result;
+      CHECK(point.step_seconds == result.step_seconds);
+      CHECK(point.bound_by == result.bound_by);
+      ++points;
+    }
+  }
+  CHECK(points >= 6);
+}
+
+TEST_CASE("a limit set by hand is what is varied") {
+  ProblemRequest request = tiny_request();
+  request.host_memory = "60MB";
+  const Answer answer = ask(request, {"host.memory=40MB,60MB,80MB"});
+  const KneeCurve& curve = answer.knees.curves[0];
+  REQUIRE(curve.points.size() == 3);
+  CHECK(curve.now == 1);
+  CHECK(curve.points[1].value == 60e6);
+}
+
+TEST_CASE("the same answer comes on one thread and on several") {
+  const std::vector<std::string> ranges = {"ssd.count=1,2,3", "pcie", "dram"};
+  CHECK(to_json(ask(tiny_request(), ranges, 1).knees).dump() ==
+        to_json(ask(tiny_request(), ranges, 4).knees).dump());
+}
+
+TEST_CASE("what is no resource, or no value of it, is refused with what would do") {
+  check_error([] { parse_knee_range("ssd.cont"); }, "resource = ssd.cont", "ssd.count");
+  check_error([] { parse_knee_range("ssd.count=0"); }, "resource = ssd.count=0", "ssd.count=1,2,4");
+  check_error([] { parse_knee_range("ssd.count=2.5"); }, "resource = ssd.count=2.5", "whole");
+  check_error([] { parse_knee_range("pcie=fast"); }, "resource = pcie=fast", "0.5,1,2");
+  check_error([] { parse_knee_range("host.memory="); }, "resource = host.memory=", "values");
+  CHECK(parse_knee_range("pcie=0.5x,2").values.size() == 2);
+}
+
+TEST_CASE("a picture has a line for each resource with two values that fit") {
+  const Answer answer = ask(tiny_request(), {"ssd.count=1,2", "host.memory=1MB,2MB", "pcie=2"});
+  REQUIRE(has_curves(answer.knees));
+  const Picture picture = knee_picture(answer.knees, "title", "settings", "knee");
+  const auto variable = [&](const std::string& name) {
+    for (const auto& [key, value] : picture.variables) {
+      if (key == name) return value;
+    }
+    FAIL("no variable " << name);
+    return std::string();
+  };
+  // Of host memory only what there is fits.
+  CHECK(variable("series") == "2");
+  std::string texts;
+  for (const std::string& command : picture.commands) texts += command;
+  CHECK_THAT(texts, Catch::Contains("number of SSDs, now "));
+}
+
+}  // namespace
+}  // namespace spillway
