@@ -75,8 +75,8 @@ std::vector<Rows> tables_of(const Machine& machine) {
 
 }  // namespace
 
-Table machine_table(const Machine& machine, const std::vector<std::string>& overrides) {
-  Table table;
+PageTable machine_table(const Machine& machine, const std::vector<std::string>& overrides) {
+  PageTable table;
   table.columns = {{"key"},
                    {"value"},
                    {"origin", false,
@@ -113,9 +113,9 @@ Table machine_table(const Machine& machine, const std::vector<std::string>& over
   return table;
 }
 
-Table workload_table(const Schedule& schedule) {
+PageTable workload_table(const Schedule& schedule) {
   const Problem& problem = schedule.problem();
-  Table table;
+  PageTable table;
   table.columns = {{"what"}, {"value"}};
   const auto add = [&](const std::string& what, const std::string& value) {
     table.rows.push_back({{what}, {value}});
@@ -123,7 +123,8 @@ Table workload_table(const Schedule& schedule) {
   add("model", problem.model.name);
   add("machine", problem.machine.name);
   add("policy", schedule.policy());
-  for (const auto& [key, value] : workload_json(problem.workload).items()) {
+  const nlohmann::ordered_json workload = workload_json(problem.workload);
+  for (const auto& [key, value] : workload.items()) {
     std::string words = key;
     std::replace(words.begin(), words.end(), '_', ' ');
     add(words, value.is_string() ? value.get<std::string>() : value.dump());

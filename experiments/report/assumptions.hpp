@@ -11,10 +11,10 @@ namespace spillway {
 
 // Key, value, whether it is given, derived, extrapolated, set by hand or assumed because the file
 // leaves it out, and its source.
-Table machine_table(const Machine& machine, const std::vector<std::string>& overrides);
+PageTable machine_table(const Machine& machine, const std::vector<std::string>& overrides);
 
 // Workload, framework, steps, and what was set by hand.
-Table workload_table(const Schedule& schedule);
+PageTable workload_table(const Schedule& schedule);
 
 // Sentences about what is assumed or extrapolated; empty: nothing is. `kernels_extrapolated`:
 // SimulationResult::extrapolated.

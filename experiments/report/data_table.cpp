@@ -26,12 +26,12 @@ std::vector<std::string> there(const SweepTable& table, const std::vector<std::s
 
 // The numbers that texts are, and their unit; nothing: some text is none, or has another unit.
 // Empty texts have no number.
-struct Numbers {
+struct CellNumbers {
   Json values = Json::array();
   std::string unit;
 };
-std::optional<Numbers> numbers_of(const std::vector<std::string>& texts) {
-  Numbers numbers;
+std::optional<CellNumbers> numbers_of(const std::vector<std::string>& texts) {
+  CellNumbers numbers;
   bool any = false;
   for (const std::string& text : texts) {
     if (text.empty()) {

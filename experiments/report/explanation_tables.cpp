@@ -41,7 +41,7 @@ std::string stalls_html(const Explanation& why, bool recorded) {
         "waited for to its own start: a row of the GPU's own tasks is the time between two of them "
         "in "
         "which nothing else was waited for.</p>\n";
-  Table table;
+  PageTable table;
   table.columns = {
       {"while it waits for"}, {"seconds a step", true}, {"share of the step", true}, {"why"}};
   for (const Stall& stall : report.stalls) {
@@ -60,7 +60,7 @@ std::string critical_path_html(const Explanation& why, const std::string& captio
   if (path.chain_ns > 0)
     text = fmt::format("<p>{} a step if nothing had to be shared.</p>\n",
                        escaped(format_seconds(path.chain_ns * 1e-9 / steps)));
-  Table table;
+  PageTable table;
   table.caption = caption;
   table.columns = {
       {"task"}, {"seconds a step", true}, {"share of the step", true}, {"lost to sharing"}};

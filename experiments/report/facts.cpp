@@ -34,8 +34,8 @@ std::string facts_html(const Facts& facts) {
   return text + "</dl>\n";
 }
 
-Table facts_table(const std::vector<std::string>& names, const std::vector<Facts>& facts) {
-  Table table;
+PageTable facts_table(const std::vector<std::string>& names, const std::vector<Facts>& facts) {
+  PageTable table;
   table.columns.push_back({"", false});
   for (const std::string& name : names) table.columns.push_back({name, true});
   std::vector<const Fact*> rows;

@@ -22,7 +22,7 @@ using Facts = std::vector<Fact>;
 std::string facts_html(const Facts& facts);
 
 // Those of several things beside each other: a row a fact, a column a thing.
-Table facts_table(const std::vector<std::string>& names, const std::vector<Facts>& facts);
+PageTable facts_table(const std::vector<std::string>& names, const std::vector<Facts>& facts);
 
 // key -> value
 nlohmann::ordered_json to_json(const Facts& facts);

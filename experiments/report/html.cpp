@@ -107,12 +107,12 @@ std::string escaped(std::string_view text) {
 
 Cell number_cell(double value, std::string text) { return {std::move(text), value, {}}; }
 
-std::string table_html(const Table& table) {
+std::string table_html(const PageTable& table) {
   std::string text = "<div class=\"scroll\"><table class=\"sortable\">\n";
   if (!table.caption.empty())
     text += fmt::format("<caption>{}</caption>\n", escaped(table.caption));
   text += "<thead><tr>";
-  for (const Table::Column& column : table.columns)
+  for (const PageTable::Column& column : table.columns)
     text +=
         fmt::format("<th scope=\"col\"{}{}>{}</th>", column.is_number ? " class=\"number\"" : "",
                     column.hint.empty() ? "" : " title=\"" + escaped(column.hint) + "\"",

@@ -22,7 +22,7 @@ struct Cell {
 // A number as a cell, in words of the caller.
 Cell number_cell(double value, std::string text);
 
-struct Table {
+struct PageTable {
   struct Column {
     std::string title;
     bool is_number = false;
@@ -33,7 +33,7 @@ struct Table {
   std::vector<std::vector<Cell>> rows;
 };
 // A table whose columns page/core.js sorts when a title is clicked.
-std::string table_html(const Table& table);
+std::string table_html(const PageTable& table);
 
 // <p class="note"> for every note.
 std::string notes_html(const std::vector<std::string>& notes);

@@ -56,8 +56,8 @@ std::string divergence_sentence(const TraceComparison& c) {
       c.diverging_tasks, c.matched_tasks));
 }
 
-Table kinds_table(const Validation& v) {
-  Table table;
+PageTable kinds_table(const Validation& v) {
+  PageTable table;
   table.columns = {{"kind of task"},
                    {"predicted", true, "seconds a step, all tasks of the kind added up"},
                    {"measured", true, "seconds a step, all tasks of the kind added up"},
@@ -81,8 +81,8 @@ Table kinds_table(const Validation& v) {
   return table;
 }
 
-Table lanes_table(const TraceComparison& c) {
-  Table table;
+PageTable lanes_table(const TraceComparison& c) {
+  PageTable table;
   table.columns = {{"lane"},
                    {"busy, predicted", true},
                    {"busy, measured", true},

@@ -101,7 +101,7 @@ Facts facts_of(const Results& results) {
 std::string fastest_html(const Results& results) {
   const auto fastest = results.fastest();
   if (fastest.empty()) return notes_html({"No point has a result."});
-  Table table;
+  PageTable table;
   for (const std::string& axis : results.axes()) table.columns.push_back({column_label(axis)});
   table.columns.push_back({"micro-batch", true});
   table.columns.push_back({"step", true});
@@ -150,7 +150,7 @@ std::string reasons_html(const Results& results) {
   for (const auto& [reason, count] : counts) sorted.emplace_back(count, reason);
   std::stable_sort(sorted.begin(), sorted.end(),
                    [](const auto& a, const auto& b) { return a.first > b.first; });
-  Table table;
+  PageTable table;
   table.columns = {{"points", true}, {"status"}, {"reason"}};
   for (std::size_t i = 0; i < std::min(sorted.size(), most_reasons); ++i)
     table.rows.push_back(
@@ -166,7 +166,7 @@ std::string reasons_html(const Results& results) {
 // Columns in which all rows have the same, as a table of their own; they are left out of the large
 // one.
 std::string shared_html(const SweepTable& table, std::size_t first, SweepTable& rest) {
-  Table shared;
+  PageTable shared;
   shared.columns = {{"the same in all points"}, {"value"}};
   std::vector<std::size_t> kept;
   for (std::size_t c = 0; c < table.columns.size(); ++c) {

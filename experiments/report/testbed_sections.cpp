@@ -17,7 +17,7 @@ Cell count_cell(std::size_t count) {
 }
 Cell tau_cell(double tau) { return number_cell(tau, fmt::format("{:.3f}", tau)); }
 
-std::vector<Table::Column> error_columns(std::string first) {
+std::vector<PageTable::Column> error_columns(std::string first) {
   return {{std::move(first)},
           {"configurations", true},
           {"median error", true, "of |predicted / measured - 1|"},
@@ -62,7 +62,7 @@ Facts facts_of(const TestbedSummary& s, std::size_t rows) {
 }
 
 std::string regimes_html(const TestbedSummary& s) {
-  Table table;
+  PageTable table;
   table.columns = error_columns("regime");
   table.columns.push_back({"tau", true, "Kendall's tau of predicted and measured order"});
   table.columns.push_back({"pairs", true});
@@ -79,7 +79,7 @@ std::string regimes_html(const TestbedSummary& s) {
 
 std::string kinds_html(const std::vector<KindSummary>& kinds, const std::string& caption) {
   if (kinds.empty()) return "";
-  Table table;
+  PageTable table;
   table.caption = caption;
   table.columns = error_columns("kind of task");
   table.columns.push_back({"share of all task time", true});
@@ -95,7 +95,7 @@ std::string kinds_html(const std::vector<KindSummary>& kinds, const std::string&
 }
 
 std::string tuned_html(const TestbedSummary& s) {
-  Table table;
+  PageTable table;
   table.columns = {{"regime"},
                    {"batch", true},
                    {"tuned", true},

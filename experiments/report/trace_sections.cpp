@@ -23,7 +23,7 @@ std::int64_t inside_ns(const Span& span, const TraceStudy& study) {
       0, std::min(span.end_ns, study.end_ns) - std::max(span.start_ns, study.begin_ns));
 }
 
-struct Work {
+struct TaskTime {
   double seconds = 0, bytes = 0, flops = 0;  // in a step
   std::size_t tasks = 0;                     // of the whole trace
 };
@@ -31,11 +31,11 @@ struct Work {
 // Sums over the window by an index of spans, per step. A task that lies partly inside counts by
 // that part.
 template <class Index>
-std::vector<Work> work_by(const TraceStudy& study, std::size_t count, const Index& index) {
-  std::vector<Work> all(count);
+std::vector<TaskTime> work_by(const TraceStudy& study, std::size_t count, const Index& index) {
+  std::vector<TaskTime> all(count);
   const double steps = study.steps_in_window;
   for (const Span& span : study.trace.spans) {
-    Work& work = all[index(span)];
+    TaskTime& work = all[index(span)];
     ++work.tasks;
     const std::int64_t inside = inside_ns(span, study);
     const std::int64_t whole = span.end_ns - span.start_ns;
@@ -48,13 +48,13 @@ std::vector<Work> work_by(const TraceStudy& study, std::size_t count, const Inde
   return all;
 }
 
-std::string rate_text(const Work& work) {
+std::string rate_text(const TaskTime& work) {
   if (work.seconds <= 0) return "";
   if (work.flops > 0) return format_flops_per_second(work.flops / work.seconds);
   return work.bytes > 0 ? format_bytes_per_second(work.bytes / work.seconds) : "";
 }
 
-Cell rate_cell(const Work& work) {
+Cell rate_cell(const TaskTime& work) {
   const double amount = work.flops > 0 ? work.flops : work.bytes;
   if (work.seconds <= 0 || amount <= 0) return {};
   return number_cell(amount / work.seconds, rate_text(work));
@@ -64,10 +64,10 @@ Cell bytes_cell(double bytes) {
   return bytes > 0 ? number_cell(bytes, format_bytes(bytes)) : Cell{};
 }
 
-Table lane_table(const TraceStudy& study) {
+PageTable lane_table(const TraceStudy& study) {
   const auto work = work_by(study, study.trace.lanes.size(), [](const Span& s) { return s.lane; });
   const double step = study.window_seconds() / study.steps_in_window;
-  Table table;
+  PageTable table;
   table.columns = {{"lane"},
                    {"busy", true, "share of the step in which the lane runs a task"},
                    {"seconds a step", true},
@@ -88,12 +88,12 @@ Table lane_table(const TraceStudy& study) {
   return table;
 }
 
-Table kind_table(const TraceStudy& study) {
+PageTable kind_table(const TraceStudy& study) {
   const std::size_t kinds = study.trace.kinds.size();
   const auto work = work_by(study, study.trace.lanes.size() * kinds, [&](const Span& s) {
     return static_cast<std::size_t>(s.lane) * kinds + s.kind;
   });
-  Table table;
+  PageTable table;
   table.columns = {{"task"},
                    {"lane"},
                    {"seconds a step", true},
@@ -133,8 +133,8 @@ std::optional<Peak> peak_of(const Trace& trace, std::size_t tier) {
   return peak;
 }
 
-Table memory_table(const TraceStudy& study) {
-  Table table;
+PageTable memory_table(const TraceStudy& study) {
+  PageTable table;
   table.columns = {{"memory"},
                    {"most in use", true, "bytes of buffers that are live at one moment"},
                    {"taken", true, "the arena that the plan lays them out in, gaps included"},

@@ -34,7 +34,7 @@ bool is_of(const Trace& trace, const Schedule& schedule) {
 }
 
 // One run of the schedule, as far as it was recorded.
-struct Segment {
+struct RecordedRun {
   std::int64_t begin_ns = std::numeric_limits<std::int64_t>::max();
   std::vector<SimulatedTask> times;  // by task, since the start of the trace
   std::vector<bool> seen;
@@ -50,13 +50,13 @@ struct Segment {
   }
 };
 
-std::map<std::int32_t, Segment> whole_segments(const Trace& trace, const Schedule& schedule) {
+std::map<std::int32_t, RecordedRun> whole_segments(const Trace& trace, const Schedule& schedule) {
   const std::size_t tasks = schedule.tasks().size();
   std::map<std::int32_t, std::size_t> counts;
   for (const Span& span : trace.spans) {
     if (span.lane < lanes_of_schedule(schedule)) ++counts[span.segment];
   }
-  std::map<std::int32_t, Segment> segments;
+  std::map<std::int32_t, RecordedRun> segments;
   for (const auto& [number, count] : counts) {
     if (count != tasks) continue;
     segments[number].times.resize(tasks);
@@ -65,7 +65,7 @@ std::map<std::int32_t, Segment> whole_segments(const Trace& trace, const Schedul
   for (const Span& span : trace.spans) {
     const auto found = segments.find(span.segment);
     if (found == segments.end() || span.lane >= lanes_of_schedule(schedule)) continue;
-    Segment& segment = found->second;
+    RecordedRun& segment = found->second;
     segment.repeated = segment.repeated || segment.seen[span.task];
     segment.seen[span.task] = true;
     ++segment.count;
@@ -76,7 +76,7 @@ std::map<std::int32_t, Segment> whole_segments(const Trace& trace, const Schedul
   return segments;
 }
 
-void add_memory(TraceStudy& study, const std::map<std::int32_t, Segment>& segments) {
+void add_memory(TraceStudy& study, const std::map<std::int32_t, RecordedRun>& segments) {
   for (const auto& [number, segment] : segments) {
     for (MemorySample sample : memory_samples(*study.schedule, segment.times)) {
       sample.time_ns += segment.begin_ns;
@@ -89,7 +89,7 @@ void add_memory(TraceStudy& study, const std::map<std::int32_t, Segment>& segmen
 }
 
 void explain_last(TraceStudy& study) {
-  std::map<std::int32_t, Segment> segments = whole_segments(study.trace, *study.schedule);
+  std::map<std::int32_t, RecordedRun> segments = whole_segments(study.trace, *study.schedule);
   if (segments.empty()) {
     study.notes.push_back(
         "The trace holds no whole run of its schedule, so what the GPU waited for, the critical "

@@ -59,7 +59,7 @@ TEST_CASE("text becomes text: no tag, no attribute, no entity, nothing that cann
 }
 
 TEST_CASE("a table escapes all it shows, and carries what it is sorted by") {
-  const Table table = {"<caption>", {{"<i>", true, "\"hint\""}}, {{{"<td>", 2.5, 0.25}}}};
+  const PageTable table = {"<caption>", {{"<i>", true, "\"hint\""}}, {{{"<td>", 2.5, 0.25}}}};
   const std::string text = table_html(table);
   CHECK_THAT(text, Catch::Contains("&lt;caption&gt;") && Catch::Contains("&lt;i&gt;") &&
                        Catch::Contains("&lt;td&gt;") && Catch::Contains("&quot;hint&quot;") &&
@@ -116,7 +116,7 @@ TEST_CASE("numbers of a summary are as people write them") {
 TEST_CASE("facts of several things lie beside each other, a row a fact") {
   const Facts a = {{"x", "X", "1", 1}, {"y", "Y", "2", 2}},
               b = {{"y", "Y", "3", 3}, {"z", "Z", "z", "z"}};
-  const Table table = facts_table({"a", "b"}, {a, b});
+  const PageTable table = facts_table({"a", "b"}, {a, b});
   REQUIRE(table.rows.size() == 3);
   CHECK(table.rows[1][0].text == "Y");
   CHECK(table.rows[1][1].value == 2);
