@@ -22,8 +22,7 @@ struct Change {
 
 }  // namespace
 
-std::vector<MemorySample> memory_samples(const Schedule& schedule,
-                                         std::span<const SimulatedTask> times) {
+std::vector<MemorySample> memory_samples(const Schedule& schedule, const SimulationResult& result) {
   std::vector<Change> changes;
   std::array<std::int64_t, tier_count> live{};
   for (const BufferInfo& buffer : schedule.buffers()) {
@@ -32,8 +31,8 @@ std::vector<MemorySample> memory_samples(const Schedule& schedule,
     if (buffer.persistent) {
       live[tier] += bytes;
     } else if (buffer.first_use != none) {
-      changes.push_back({times[buffer.first_use].start_ns, tier, bytes});
-      changes.push_back({times[buffer.last_use].end_ns, tier, -bytes});
+      changes.push_back({result.tasks[buffer.first_use].start_ns, tier, bytes});
+      changes.push_back({result.tasks[buffer.last_use].end_ns, tier, -bytes});
     }
   }
   std::sort(changes.begin(), changes.end(), [](const Change& a, const Change& b) {
@@ -85,7 +84,7 @@ Trace to_trace(const Schedule& schedule, const SimulationResult& result) {
     span.params = task.params;
     trace.spans.push_back(span);
   }
-  trace.memory = memory_samples(schedule, result.tasks);
+  trace.memory = memory_samples(schedule, result);
   return trace;
 }
 

@@ -78,7 +78,9 @@ std::map<std::int32_t, RecordedRun> whole_segments(const Trace& trace, const Sch
 
 void add_memory(TraceStudy& study, const std::map<std::int32_t, RecordedRun>& segments) {
   for (const auto& [number, segment] : segments) {
-    for (MemorySample sample : memory_samples(*study.schedule, segment.times)) {
+    SimulationResult recorded;
+    recorded.tasks = segment.times;
+    for (MemorySample sample : memory_samples(*study.schedule, recorded)) {
       sample.time_ns += segment.begin_ns;
       study.trace.memory.push_back(sample);
     }
