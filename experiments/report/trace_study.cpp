@@ -212,4 +212,8 @@ TraceStudy study_trace(Trace trace, const std::string& origin, const std::string
   return study;
 }
 
+bool is_held_against_prediction(const TraceStudy& study) {
+  return study.validation && (study.recorded || study.validation->comparison.error != 0);
+}
+
 }  // namespace spillway

@@ -60,4 +60,7 @@ struct TraceStudy {
 TraceStudy study_trace(Trace trace, const std::string& origin, const std::string& name,
                        const StudyRequest& request);
 
+// Whether there is a prediction that the trace is not itself.
+bool is_held_against_prediction(const TraceStudy& study);
+
 }  // namespace spillway
