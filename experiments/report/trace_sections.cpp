@@ -209,10 +209,15 @@ std::string stalls_body(const TraceStudy& study) {
 }
 
 std::string path_body(const TraceStudy& study) {
+  const bool is_held = is_held_against_prediction(study);
   std::string text;
-  if (study.run && study.recorded) text += critical_path_html(study.run->why, "As measured");
+  // A trace that is its own prediction has one critical path, with what is lost to sharing.
+  if (study.run && (is_held || !study.predicted_why))
+    text += critical_path_html(study.run->why, !is_held         ? ""
+                                               : study.recorded ? "As measured"
+                                                                : "As it is");
   if (study.predicted_why)
-    text += critical_path_html(*study.predicted_why, study.recorded ? "As predicted" : "");
+    text += critical_path_html(*study.predicted_why, is_held ? "As predicted" : "");
   return text;
 }
 
