@@ -15,10 +15,9 @@ std::vector<std::string> names(int count) {
 
 }  // namespace
 
-std::vector<MemorySample> memory_samples(const Schedule& schedule,
-                                         std::span<const SimulatedTask> times) {
+std::vector<MemorySample> memory_samples(const Schedule& schedule, const SimulationResult& result) {
   std::vector<MemorySample> samples;
-  for (const LiveSample& live : live_bytes(schedule, times, tier_count, [](const BufferInfo& one) {
+  for (const LiveSample& live : live_bytes(schedule, result.tasks, tier_count, [](const BufferInfo& one) {
          return static_cast<std::uint16_t>(one.tier);
        }))
     samples.push_back({live.time_ns, live.series, live.bytes});
@@ -51,7 +50,7 @@ Trace to_trace(const Schedule& schedule, const SimulationResult& result) {
     span.params = task.params;
     trace.spans.push_back(span);
   }
-  trace.memory = memory_samples(schedule, result.tasks);
+  trace.memory = memory_samples(schedule, result);
   return trace;
 }
 

@@ -1,7 +1,6 @@
 // A simulated schedule as a trace: the same record that the executor writes.
 #pragma once
 
-#include <span>
 #include <vector>
 
 #include "policies/schedule/schedule.hpp"
@@ -15,8 +14,7 @@ namespace spillway {
 // of their first task to the end of their last. Metadata is left to the caller.
 Trace to_trace(const Schedule& schedule, const SimulationResult& result);
 
-// The memory counters of tasks that ran at these times (by task id), in order of time.
-std::vector<MemorySample> memory_samples(const Schedule& schedule,
-                                         std::span<const SimulatedTask> times);
+// Its memory counters. Of `result` only the times of the tasks count: they may be recorded ones.
+std::vector<MemorySample> memory_samples(const Schedule& schedule, const SimulationResult& result);
 
 }  // namespace spillway

@@ -156,7 +156,7 @@ std::string settings_text(const SimulatedPlan& a, const SimulatedPlan& b) {
   const bool is_extrapolated = !a.result.extrapolates.empty() || !b.result.extrapolates.empty();
   return fmt::format(
       "{}, batch {}, sequence {}, {}{}{}; A is {}; B is {}", problem.machine.name,
-      problem.workload.batch, problem.workload.sequence, to_string(problem.workload.precision),
+      problem.workload.batch, problem.workload.sequence, problem.workload.precision == Precision::bf16 ? "bf16" : "fp32",
       problem.overrides.empty()
           ? ""
           : fmt::format("; set by hand: {}", fmt::join(problem.overrides, ", ")),

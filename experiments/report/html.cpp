@@ -58,8 +58,8 @@ std::string cell_html(const Cell& cell, bool is_number) {
   if (cell.value) attributes += fmt::format(" data-value=\"{:.17g}\"", *cell.value);
   std::string text = escaped(cell.text);
   if (cell.share)
-    text = fmt::format("<span class=\"bar\" style=\"--share:{:.4f}\">{}</span>",
-                       std::min(1.0, std::max(0.0, *cell.share)), text);
+    text = fmt::format("<span class=\"bar\" style=\"background-size:{:.2f}% 100%\">{}</span>",
+                       100 * std::clamp(*cell.share, 0.0, 1.0), text);
   return fmt::format("<td{}>{}</td>", attributes, text);
 }
 

@@ -102,10 +102,6 @@ PageTable lanes_table(const TraceComparison& c) {
 
 }  // namespace
 
-bool is_held_against_prediction(const TraceStudy& study) {
-  return study.validation && (study.recorded || study.validation->comparison.error != 0);
-}
-
 std::string prediction_html(const TraceStudy& study) {
   if (!is_held_against_prediction(study)) return "";
   const Validation& v = *study.validation;

@@ -7,9 +7,6 @@
 
 namespace spillway {
 
-// Whether there is a prediction that the trace is not itself.
-bool is_held_against_prediction(const TraceStudy& study);
-
 // Empty where there is none.
 std::string prediction_html(const TraceStudy& study);
 

@@ -127,11 +127,12 @@ struct Timelines::Part {
 };
 
 void Timelines::add(const TraceStudy& study) {
-  add(Part{study.validation && study.recorded ? study.name + ": measured" : study.name, study.trace,
-           study.schedule ? &*study.schedule : nullptr, study.run ? &study.run->why : nullptr,
-           study.run ? study.run->segment : 0, study.begin_ns, study.end_ns, study.steps_in_window,
-           study.steps});
-  if (!study.validation || !study.recorded) return;
+  const bool has_prediction = is_held_against_prediction(study);
+  const char* what = !has_prediction ? "" : study.recorded ? ": measured" : ": as it is";
+  add(Part{study.name + what, study.trace, study.schedule ? &*study.schedule : nullptr,
+           study.run ? &study.run->why : nullptr, study.run ? study.run->segment : 0,
+           study.begin_ns, study.end_ns, study.steps_in_window, study.steps});
+  if (!has_prediction) return;
   const Schedule& schedule = study.validation->schedule;
   const Trace predicted = to_trace(schedule, study.validation->predicted);
   const SteadyWindow& window = study.predicted_why->window;

@@ -209,10 +209,15 @@ std::string stalls_body(const TraceStudy& study) {
 }
 
 std::string path_body(const TraceStudy& study) {
+  const bool is_held = is_held_against_prediction(study);
   std::string text;
-  if (study.run && study.recorded) text += critical_path_html(study.run->why, "As measured");
+  // A trace that is its own prediction has one critical path, with what is lost to sharing.
+  if (study.run && (is_held || !study.predicted_why))
+    text += critical_path_html(study.run->why, !is_held         ? ""
+                                               : study.recorded ? "As measured"
+                                                                : "As it is");
   if (study.predicted_why)
-    text += critical_path_html(*study.predicted_why, study.recorded ? "As predicted" : "");
+    text += critical_path_html(*study.predicted_why, is_held ? "As predicted" : "");
   return text;
 }
 
@@ -244,40 +249,34 @@ Facts facts_of(const TraceStudy& study) {
     facts.push_back({"machine", "machine", problem.machine.name, problem.machine.name});
   }
   const std::optional<double> step = study.step_seconds();
-  if (study.recorded && step)
-    add_seconds(
-        "measured_step_seconds", "step, measured", *step,
-        study.validation
-            ? "median of " +
-                  count_text(study.validation->comparison.measured.seconds.size(), "steady step")
-            : "");
-  if (study.validation) {
-    const Validation& v = *study.validation;
-    const SimulationResult& result = v.predicted;
-    if (study.recorded) {
-      add_seconds("predicted_step_seconds", "step, predicted",
-                  v.comparison.predicted.median_seconds);
-      facts.push_back({"error", "error of the prediction", signed_percent_text(v.comparison.error),
-                       v.comparison.error, "above zero: predicted too slow"});
-    } else {
-      add_seconds("step_seconds", "step", result.step_seconds);
-    }
-  } else if (!study.recorded && step) {
-    add_seconds("step_seconds", "step", *step);
-  }
-  if (study.schedule && step && *step > 0) {
-    const double tokens =
-        static_cast<double>(study.schedule->problem().workload.tokens_per_step()) / *step;
+  const auto add_speed = [&](double tokens) {
     facts.push_back({"tokens_per_second", "tokens/s", number_text(tokens), tokens});
-  }
-  if (study.validation && !study.recorded) {
+  };
+  if (study.validation && !is_held_against_prediction(study)) {
     const SimulationResult& result = study.validation->predicted;
+    add_seconds("step_seconds", "step", result.step_seconds);
+    add_speed(result.tokens_per_second);
     facts.push_back(
         {"model_tflops", "model TFLOPS", number_text(result.model_tflops), result.model_tflops});
     facts.push_back(
         {"efficiency", "of the bound", percent_text(result.efficiency), result.efficiency});
-    facts.push_back({"bound_seconds", "bound", format_seconds(result.bound_seconds),
-                     result.bound_seconds, "set by " + result.bound_by});
+    add_seconds("bound_seconds", "bound", result.bound_seconds, "set by " + result.bound_by);
+  } else if (step) {
+    add_seconds(
+        study.recorded ? "measured_step_seconds" : "step_seconds",
+        study.recorded ? "step, measured" : "step", *step,
+        study.validation
+            ? "median of " +
+                  count_text(study.validation->comparison.measured.seconds.size(), "steady step")
+            : "");
+    if (study.validation) {
+      const TraceComparison& comparison = study.validation->comparison;
+      add_seconds("predicted_step_seconds", "step, predicted", comparison.predicted.median_seconds);
+      facts.push_back({"error", "error of the prediction", signed_percent_text(comparison.error),
+                       comparison.error, "above zero: predicted too slow"});
+    }
+    if (study.schedule && *step > 0)
+      add_speed(static_cast<double>(study.schedule->problem().workload.tokens_per_step()) / *step);
   }
   if (study.run) {
     const StallReport& stalls = study.run->why.stalls;

@@ -78,7 +78,9 @@ std::map<std::int32_t, RecordedRun> whole_segments(const Trace& trace, const Sch
 
 void add_memory(TraceStudy& study, const std::map<std::int32_t, RecordedRun>& segments) {
   for (const auto& [number, segment] : segments) {
-    for (MemorySample sample : memory_samples(*study.schedule, segment.times)) {
+    SimulationResult recorded;
+    recorded.tasks = segment.times;
+    for (MemorySample sample : memory_samples(*study.schedule, recorded)) {
       sample.time_ns += segment.begin_ns;
       study.trace.memory.push_back(sample);
     }
@@ -152,6 +154,23 @@ std::vector<TracedStep> steps_of(const Trace& trace) {
   return steps;
 }
 
+// Times of more than a hundred days are no training's: they would be rounded on the page, whose
+// scripts have doubles, and their sums could leave the range of 64 bits.
+void check(const Trace& trace, const std::string& origin) {
+  if (trace.spans.empty())
+    throw InputError(origin + ": the trace holds no task", "record it again");
+  constexpr std::int64_t most_ns = std::int64_t{1} << 53;
+  const auto is_far = [](std::int64_t time) { return time < -most_ns || time > most_ns; };
+  const bool any_far =
+      std::any_of(trace.spans.begin(), trace.spans.end(),
+                  [&](const Span& span) { return is_far(span.start_ns) || is_far(span.end_ns); }) ||
+      std::any_of(trace.memory.begin(), trace.memory.end(),
+                  [&](const MemorySample& sample) { return is_far(sample.time_ns); });
+  if (any_far)
+    throw InputError(origin + ": the trace has times of more than a hundred days",
+                     "it is damaged: record it again");
+}
+
 void set_window(TraceStudy& study) {
   if (study.run) {
     const SteadyWindow& window = study.run->why.window;
@@ -180,9 +199,7 @@ std::optional<double> TraceStudy::step_seconds() const {
 
 TraceStudy study_trace(Trace trace, const std::string& origin, const std::string& name,
                        const StudyRequest& request) {
-  if (trace.spans.empty()) {
-    throw InputError(origin + ": the trace holds no task", "record it again");
-  }
+  check(trace, origin);
   TraceStudy study;
   study.name = name;
   study.trace = std::move(trace);
@@ -193,6 +210,10 @@ TraceStudy study_trace(Trace trace, const std::string& origin, const std::string
   study.steps = steps_of(study.trace);
   set_window(study);
   return study;
+}
+
+bool is_held_against_prediction(const TraceStudy& study) {
+  return study.validation && (study.recorded || study.validation->comparison.error != 0);
 }
 
 }  // namespace spillway

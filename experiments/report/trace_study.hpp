@@ -55,8 +55,12 @@ struct TraceStudy {
   std::optional<double> step_seconds() const;
 };
 
-// `trace` was read from `origin`. Throws InputError where it holds no task at all.
+// `trace` was read from `origin`. Throws InputError where it holds no task at all, or times that no
+// training has.
 TraceStudy study_trace(Trace trace, const std::string& origin, const std::string& name,
                        const StudyRequest& request);
+
+// Whether there is a prediction that the trace is not itself.
+bool is_held_against_prediction(const TraceStudy& study);
 
 }  // namespace spillway

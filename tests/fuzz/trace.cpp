@@ -1,10 +1,13 @@
 // Traces, as JSON: read, compared with themselves, written and read again, and, where they say that
-// they are of a small training, validated: their schedule is built again and simulated.
+// they are of a small training, validated and made a timeline: their schedule is built again and
+// simulated.
 #include "traces/trace.hpp"
 
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "experiments/report/timeline.hpp"
+#include "experiments/report/trace_study.hpp"
 #include "experiments/validate/validate.hpp"
 #include "tests/fuzz/fuzz.hpp"
 #include "tests/fuzz/traces.hpp"
@@ -64,4 +67,9 @@ SPILLWAY_FUZZ_TARGET(trace) {
   for (const std::optional<Machine>& machine : {std::optional<Machine>(), testbed}) {
     fuzz::accepted([&] { static_cast<void>(validate_trace(trace, path, machine)); });
   }
+  fuzz::accepted([&] {
+    Timelines timelines;
+    timelines.add(study_trace(trace, path, "trace", {}));
+    fuzz::require(timelines.tasks() >= trace.spans.size(), "a timeline has every task");
+  });
 }

@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <random>
 
 #include "base/errors.hpp"
 #include "experiments/report/report.hpp"
@@ -30,9 +31,9 @@ std::string refusal(const std::vector<std::filesystem::path>& inputs) {
 }
 
 TEST_CASE("what CSV was written is read back, whatever its cells hold") {
-  const SweepTable table = {
-      {"a", "b,c", "d\"e"},
-      {{"1", "x, y", "say \"hi\""}, {"", "two\nlines", "\r\n"}, {"", "", ""}}};
+  SweepTable table;
+  table.columns = {"a", "b,c", "d\"e"};
+  table.rows = {{"1", "x, y", "say \"hi\""}, {"", "two\nlines", "\r\n"}, {"", "", ""}};
   const SweepTable again = parse_csv(to_csv(table), "t.csv");
   CHECK(again.columns == table.columns);
   CHECK(again.rows == table.rows);
@@ -56,6 +57,33 @@ TEST_CASE("damaged CSV is refused with its line") {
   CHECK_THAT(message("a,b\n\"1\"x,2\n"), Contains("t.csv:2"));
   CHECK_THAT(message("a,a\n1,2\n"), Contains("t.csv:1") && Contains("two columns a"));
   CHECK_THAT(message("a,b\n\"1\n\n\",2\n3\n"), Contains("t.csv:5"));
+}
+
+TEST_CASE("any CSV is refused, or the same when it is written and read again") {
+  const std::string whole =
+      "policy,batch,list\r\nresident,2,\"[1,{\"\"k\"\":2}]\"\r\n\"a,b\",,\"two\nlines\"\r\n";
+  constexpr unsigned seed = 7;
+  INFO("seed " << seed);
+  std::mt19937 random(seed);
+  std::size_t read = 0;
+  for (int round = 0; round < 20'000; ++round) {
+    std::string text = whole.substr(0, random() % (whole.size() + 1));
+    for (unsigned change = random() % 4; change > 0 && !text.empty(); --change) {
+      constexpr std::string_view signs = ",\"\r\nx";
+      text[random() % text.size()] = signs[random() % signs.size()];
+    }
+    SweepTable table;
+    try {
+      table = parse_csv(text, "t.csv");
+    } catch (const InputError&) {
+      continue;
+    }
+    ++read;
+    const SweepTable again = parse_csv(to_csv(table), "again.csv");
+    REQUIRE(again.columns == table.columns);
+    REQUIRE(again.rows == table.rows);
+  }
+  CHECK(read > 1000);
 }
 
 TestbedRow row(const std::string& regime, const std::string& policy, double predicted,

@@ -73,6 +73,20 @@ TEST_CASE("a model's name in the metadata of a trace is text") {
   CHECK_THAT(report.page, Catch::Contains("m &lt;img src=x"));
 }
 
+TEST_CASE("times that no training has are refused") {
+  const test::TemporaryFolder folder;
+  Trace trace;
+  trace.lanes = {"gpu.compute"};
+  trace.kinds = {"forward"};
+  trace.phases = {"forward"};
+  for (const std::int64_t far : {std::int64_t{1} << 60, -(std::int64_t{1} << 60)}) {
+    trace.spans = {{0, 0, 0, 0, 0, 0, 1, 1, far, far + 1000, 10, 1e6, 0}};
+    const auto path = folder.path() / "far.json";
+    write_trace(trace, path.string());
+    CHECK_THROWS_AS(make_report({{path}, {}, {}}), InputError);
+  }
+}
+
 // The folder of a sweep with one axis.
 void write_sweep(const std::filesystem::path& folder, const std::string& value,
                  const std::string& reason) {
