@@ -1,6 +1,7 @@
 // Policies in Python: a class is registered once; every policy object of C++ has an object of it.
 #include "python/policy.hpp"
 
+#include <dlfcn.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -50,7 +51,7 @@ auto in_python(const Call& call) {
   }
 }
 
-nb::object to_python(const OptionValue& value) {
+nb::object value_in_python(const OptionValue& value) {
   return std::visit(
       [](const auto& one) -> nb::object {
         if constexpr (std::is_same_v<std::decay_t<decltype(one)>, std::monostate>)
@@ -86,7 +87,7 @@ class PythonPolicy : public Policy {
       declare(option.about, [this, &option](const std::string& text) {
         OptionValue value;
         if (!option.domain.read(text, value)) return false;
-        in_python([&] { self().attr(option.about.name.c_str()) = to_python(value); });
+        in_python([&] { self().attr(option.about.name.c_str()) = value_in_python(value); });
         return true;
       });
       set(option.about.name, option.about.default_value);
@@ -142,6 +143,14 @@ nb::object range(int from, int to, int by) {
 
 nb::object upward(int first, int count) { return range(first, first + count, 1); }
 nb::object downward(int count) { return range(count - 1, -1, -1); }
+
+// Python opens modules for themselves alone; plugins are to find what this one has.
+std::vector<std::string> load(const std::string& path) {
+  Dl_info info{};
+  if (dladdr(reinterpret_cast<const void*>(&load), &info) != 0 && info.dli_fname != nullptr)
+    (void)dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_GLOBAL);
+  return load_plugin(path).policies;
+}
 
 void bind_step(nb::module_& module) {
   nb::class_<LentStep>(module, "Step", "The order of work of one step, as a policy says it.")
@@ -245,9 +254,8 @@ PolicyFactory factory_of(std::shared_ptr<const DeclaredPolicy> declared) {
 void bind_policy(nb::module_& module) {
   bind_step(module);
   module.def("register_policy", &register_policy, nb::arg("type"), nb::arg("about"));
-  module.def(
-      "load_plugin", [](const std::string& path) { return load_plugin(path).policies; },
-      nb::arg("path"), "Loads a shared library with policies; their names.");
+  module.def("load_plugin", &load, nb::arg("path"),
+             "Loads a shared library with policies; their names.");
 }
 
 }  // namespace spillway::python

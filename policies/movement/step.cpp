@@ -12,6 +12,18 @@
 
 namespace spillway {
 
+namespace {
+
+// Why there is no such visit; empty: there is.
+std::string not_there(int layer, int layers, int micro_batch, int micro_batches) {
+  if (layer < 0 || layer >= layers) return fmt::format("layers are 0 to {}", layers - 1);
+  if (micro_batch < 0 || micro_batch >= micro_batches)
+    return fmt::format("micro-batches are 0 to {}", micro_batches - 1);
+  return {};
+}
+
+}  // namespace
+
 std::uint64_t on_grid(std::uint64_t elements, double fraction) {
   const auto grid = static_cast<std::uint64_t>(element_alignment);
   const double cells = static_cast<double>(elements / grid) * fraction;
@@ -38,10 +50,12 @@ Step::Step(const Problem& problem, const Plan& plan, bool evaluates)
   work_.evaluates = evaluates;
 }
 
+// A policy may be anybody's: what its order cannot be is said to who wrote it.
 void Step::fail(const char* call, int layer, int micro_batch, const std::string& why) const {
-  bug("the order of work that a policy says", __FILE__, __LINE__,
-      fmt::format("step {}: {} of layer {}, micro-batch {}: {}", step_, call, layer, micro_batch,
-                  why));
+  const std::string of_batch = micro_batch < 0 ? "" : fmt::format(", micro-batch {}", micro_batch);
+  throw InputError(fmt::format("the policy's order of work: step {}: {} of layer {}{}: {}", step_,
+                               call, layer, of_batch, why),
+                   "what a call of Step needs has been computed by the calls before it");
 }
 
 void Step::begin(int step) {
@@ -105,6 +119,8 @@ std::uint64_t Step::elements(int unit) const {
 }
 
 void Step::forward(int layer, int micro_batch) {
+  const std::string none = not_there(layer, layers_, micro_batch, micro_batches_);
+  if (!none.empty()) fail("forward", layer, micro_batch, none);
   int& next = up_[static_cast<std::size_t>(micro_batch)];
   if (next != layer) fail("forward", layer, micro_batch, fmt::format("layer {} is next", next));
   ++next;
@@ -114,6 +130,8 @@ void Step::forward(int layer, int micro_batch) {
 }
 
 void Step::backward(int layer, int micro_batch) {
+  const std::string none = not_there(layer, layers_, micro_batch, micro_batches_);
+  if (!none.empty()) fail("backward", layer, micro_batch, none);
   int& next = down_[static_cast<std::size_t>(micro_batch)];
   if (up_[static_cast<std::size_t>(micro_batch)] != layers_)
     fail("backward", layer, micro_batch, "its forward is not complete");
@@ -128,6 +146,11 @@ void Step::backward(int layer, int micro_batch) {
 }
 
 void Step::update(int unit, Portion portion) {
+  if (unit < 0 || unit > head_)
+    fail("update", unit, -1, fmt::format("layers and the units after them are 0 to {}", head_));
+  if (!(0 <= portion.from && portion.from <= portion.to && portion.to <= 1))
+    fail("update", unit, -1,
+         fmt::format("{} to {} is no part of it, from 0 to 1", portion.from, portion.to));
   if (work_.evaluates) return;
   if (plan_.optimizer.group != UpdateGroup::shares) return update_portion(unit, portion);
   if (unit >= layers_) {

