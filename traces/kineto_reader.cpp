@@ -21,6 +21,7 @@ using trace_format::TrackedIterator;
 
 constexpr const char* give_kineto =
     "give a trace that torch.profiler exported (export_chrome_trace, or tensorboard_trace_handler)";
+constexpr std::int64_t furthest_ns = 4'000'000'000'000'000'000;  // 127 years: differences have room
 constexpr std::size_t deepest = 100;  // objects and arrays within each other
 
 // Texts, each once, by their numbers.
@@ -192,6 +193,7 @@ class KinetoReader {
         __builtin_add_overflow(event.start_ns, *given_.duration_ns, &event.end_ns)) {
       fail("\"dur\" is out of range");
     }
+    if (event.start_ns < -furthest_ns || event.end_ns > furthest_ns) fail("\"ts\" is out of range");
     trace_.events.push_back(std::move(event));
   }
 

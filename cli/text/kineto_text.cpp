@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/units.hpp"
@@ -49,6 +50,9 @@ std::string unmapped_text(const KinetoImport& measured) {
   return text;
 }
 
+// Of a step. Means over steps may add up to a little more than the whole.
+double busy(double seconds, double step) { return step > 0 ? std::min(1.0, seconds / step) : 0; }
+
 ordered_json optional_json(const std::optional<double>& value) {
   return value ? ordered_json(*value) : ordered_json(nullptr);
 }
@@ -79,14 +83,11 @@ std::string report_of(const KinetoValidation& v, const KinetoMapping& mapping,
   }
   text += fmt::format("{:<{}} {:>12} {:>12}   busy\n", "lane", width + 2, "predicted", "measured");
   for (const KinetoQuantity& lane : v.lanes) {
-    const auto busy = [](double seconds, double step) {
-      return step > 0 ? 100 * seconds / step : 0;
-    };
     text += fmt::format(
         "  {:<{}} {:>10.1f} % {:>12}\n", lane.name, width,
-        busy(lane.predicted_seconds, v.predicted_step_seconds),
+        100 * busy(lane.predicted_seconds, v.predicted_step_seconds),
         lane.measured_seconds
-            ? fmt::format("{:.1f} %", busy(*lane.measured_seconds, v.measured_step_seconds))
+            ? fmt::format("{:.1f} %", 100 * busy(*lane.measured_seconds, v.measured_step_seconds))
             : "not mapped");
   }
   text += unmapped_text(v.measured);
@@ -107,8 +108,9 @@ ordered_json kineto_json(const KinetoValidation& v, const KinetoMapping& mapping
   }
   for (const KinetoQuantity& lane : v.lanes) {
     std::optional<double> measured_busy;
-    if (lane.measured_seconds) measured_busy = *lane.measured_seconds / v.measured_step_seconds;
-    lanes[lane.name] = {{"predicted_busy", lane.predicted_seconds / v.predicted_step_seconds},
+    if (lane.measured_seconds)
+      measured_busy = busy(*lane.measured_seconds, v.measured_step_seconds);
+    lanes[lane.name] = {{"predicted_busy", busy(lane.predicted_seconds, v.predicted_step_seconds)},
                         {"measured_busy", optional_json(measured_busy)}};
   }
   ordered_json unmapped = ordered_json::array(), rules = ordered_json::array();

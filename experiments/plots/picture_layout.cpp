@@ -138,14 +138,18 @@ double radians(double degrees) { return degrees * std::numbers::pi / 180; }
 
 std::string shortened(const std::string& text, double width, double font_size) {
   if (text_width(text, font_size) <= width) return text;
-  std::size_t begin = 0;
-  const auto rest = [&] { return "…" + text.substr(begin); };
-  while (begin < text.size() && text_width(rest(), font_size) > width) {
-    ++begin;
-    while (begin < text.size() && (static_cast<unsigned char>(text[begin]) & 0xC0u) == 0x80u)
-      ++begin;
+  const auto goes_on = [&](std::size_t at) {  // within a character of UTF-8
+    return at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0u) == 0x80u;
+  };
+  // Of a path the end says most, of a name with options the beginning.
+  const bool keeps_end = text.find('/') != std::string::npos;
+  for (std::size_t cut = 1; cut < text.size(); ++cut) {
+    const std::size_t at = keeps_end ? cut : text.size() - cut;
+    if (goes_on(at)) continue;
+    const std::string rest = keeps_end ? "…" + text.substr(at) : text.substr(0, at) + "…";
+    if (text_width(rest, font_size) <= width) return rest;
   }
-  return rest();
+  return "…";
 }
 
 std::vector<Tick> ticks_at(const std::vector<double>& values, const AxisRange& range) {

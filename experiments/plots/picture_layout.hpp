@@ -84,7 +84,7 @@ std::vector<std::string> labels_above(const std::vector<std::string>& lines, dou
                                       double plot_height, double font_size,
                                       const std::string& alignment);
 
-// A text that is wider than this without its beginning.
+// A text no wider than this: a path without its beginning, any other text without its end.
 std::string shortened(const std::string& text, double width, double font_size);
 
 inline constexpr double tick_font = 13, small_font = 12;

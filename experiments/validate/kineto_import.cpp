@@ -145,6 +145,11 @@ class Importer {
     return after != steps_.end() && event.end_ns > after->start_ns;
   }
 
+  // The event that spans all of a recording.
+  bool is_profilers_own(const KinetoEvent& event) const {
+    return trace_.texts[event.category] == "Trace";
+  }
+
   void find_rules() {
     rules_.assign(trace_.events.size(), no_rule);
     events_of_threads_.resize(trace_.threads.size());
@@ -155,7 +160,8 @@ class Importer {
         if (matchers_[r].match(event)) rules_[e] = r;
       }
       if (rules_[e] != no_rule) ++result_.events_of_rules[rules_[e]];
-      const bool ignored = rules_[e] != no_rule && mapping_.rules[rules_[e]].ignored;
+      const bool ignored =
+          rules_[e] == no_rule ? is_profilers_own(event) : mapping_.rules[rules_[e]].ignored;
       if (!ignored) events_of_threads_[event.thread].push_back(e);
     }
   }

@@ -60,7 +60,7 @@ TEST_CASE("a list of events alone is a trace, too") {
 TEST_CASE("a trace that is cut off, damaged or of another kind is refused with its line") {
   CHECK(refusal("") == "trace.json:1: the file is empty");
   CHECK(refusal("{\"traceEvents\":[\n" + event + ",\n") ==
-        "trace.json:3: the file ends in the middle of the trace, after 97 bytes");
+        "trace.json:2: the file ends in the middle of the trace, after 99 bytes");
   CHECK_THAT(refusal("{\"traceEvents\":[\n" + event + ",\n{\"ph\" \"X\"}]}"),
              Catch::StartsWith("trace.json:3: not valid JSON at byte "));
   CHECK(refusal("{\"traceEvents\":[\n7]}") == "trace.json:2: an event must be an object");
@@ -80,6 +80,8 @@ TEST_CASE("a trace that is cut off, damaged or of another kind is refused with i
         "trace.json:1: \"ts\" must be a time in microseconds");
   CHECK(refusal(R"([{"ph":"X","name":"a","tid":1,"ts":1,"dur":-1}])") ==
         "trace.json:1: \"dur\" is out of range");
+  CHECK(refusal(R"([{"ph":"X","name":"a","tid":1,"ts":8e15,"dur":1}])") ==
+        "trace.json:1: \"ts\" is out of range");
   CHECK_THAT(refusal("[{\"a\":" + std::string(200, '[') + std::string(200, ']') + "}]"),
              Catch::Contains("nested more than 100 deep"));
 }

@@ -137,6 +137,7 @@ TEST_CASE("what no rule takes is reported by the time it takes itself") {
       Recording()
           .step(0, 100)
           .add("python", "python_function", 0, 0, 100)
+          .add("PyTorch Profiler (0)", "Trace", 2, 0, 100)
           .add("aten::mm", "cpu_op", 0, 10, 20)
           .add("data loader", "user_annotation", 0, 30, 70)
           .add("read", "io", 0, 40, 50)
@@ -284,8 +285,8 @@ TEST_CASE("a training of transformers' GPT-2, recorded by PyTorch, against a sim
   for (const char* kind : {"forward", "head", "embed_forward"}) CHECK(kinds.count(kind) == 0);
   CHECK_FALSE(kinds.at("embed_backward").measured_seconds.has_value());
   const KinetoImport& measured = validation.measured;
-  CHECK(*lanes.at("cpu.optimizer").measured_seconds ==
-        Approx(expected.median("optimizer")).epsilon(1e-6));
+  CHECK(lanes.size() == 1);  // policy resident does everything on the GPU
+  CHECK(*lanes.at("gpu.compute").measured_seconds <= validation.measured_step_seconds);
   CHECK(measured.step_seconds.size() == 3);
   for (const std::size_t events : measured.events_of_rules) CHECK(events > 0);
   CHECK(measured.unmapped_seconds < 0.2 * validation.measured_step_seconds);
