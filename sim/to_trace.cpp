@@ -17,9 +17,9 @@ std::vector<std::string> names(int count) {
 
 std::vector<MemorySample> memory_samples(const Schedule& schedule, const SimulationResult& result) {
   std::vector<MemorySample> samples;
-  for (const LiveSample& live : live_bytes(schedule, result.tasks, tier_count, [](const BufferInfo& one) {
-         return static_cast<std::uint16_t>(one.tier);
-       }))
+  for (const LiveSample& live :
+       live_bytes(schedule, result.tasks, tier_count,
+                  [](const BufferInfo& one) { return static_cast<std::uint16_t>(one.tier); }))
     samples.push_back({live.time_ns, live.series, live.bytes});
   return samples;
 }

@@ -158,8 +158,8 @@ void QuestionOptions::answer(const ProblemOptions& options, const RunOptions& ru
                              bool json, int& exit_code) const {
   const Say say = [&activity](const std::string& what) { activity.say(what); };
   if (!smallest_batch.empty()) {
-    const SmallestBatch batch =
-        spillway::smallest_batch(problem, planners.all, parse_share("smallest_batch", smallest_batch), say);
+    const SmallestBatch batch = spillway::smallest_batch(
+        problem, planners.all, parse_share("smallest_batch", smallest_batch), say);
     if (batch.peak.batch > 0) return show(batch, problem, json);
     exit_code = exit_does_not_fit;
     fail_to_fit_at_all(options, run, problem, planners.policies);

@@ -167,8 +167,8 @@ class ComparisonText {
         r.model_tflops, recomputed_text(r), r.bound_by, 100 * r.efficiency, peak(Tier::gpu),
         peak(Tier::host), ssd, least_left_text(one), format_bytes(one.wear.bytes_per_step()),
         extra(format_bytes(one.wear.run_bytes().value_or(0)), life_text(one.wear)),
-        longest_stall_text(explain(schedule, r)),
-        r.extrapolates.empty() ? "" : "  extrapolated", mark(i));
+        longest_stall_text(explain(schedule, r)), r.extrapolates.empty() ? "" : "  extrapolated",
+        mark(i));
   }
 
   // What rows marked as extrapolated rest on, each once.

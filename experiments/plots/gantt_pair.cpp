@@ -154,13 +154,14 @@ class Panel {
 std::string settings_text(const SimulatedPlan& a, const SimulatedPlan& b) {
   const Problem& problem = a.schedule.problem();
   const bool is_extrapolated = !a.result.extrapolates.empty() || !b.result.extrapolates.empty();
-  return fmt::format(
-      "{}, batch {}, sequence {}, {}{}{}; A is {}; B is {}", problem.machine.name,
-      problem.workload.batch, problem.workload.sequence, problem.workload.precision == Precision::bf16 ? "bf16" : "fp32",
-      problem.overrides.empty()
-          ? ""
-          : fmt::format("; set by hand: {}", fmt::join(problem.overrides, ", ")),
-      is_extrapolated ? "; extrapolated" : "", a.schedule.policy(), b.schedule.policy());
+  return fmt::format("{}, batch {}, sequence {}, {}{}{}; A is {}; B is {}", problem.machine.name,
+                     problem.workload.batch, problem.workload.sequence,
+                     problem.workload.precision == Precision::bf16 ? "bf16" : "fp32",
+                     problem.overrides.empty()
+                         ? ""
+                         : fmt::format("; set by hand: {}", fmt::join(problem.overrides, ", ")),
+                     is_extrapolated ? "; extrapolated" : "", a.schedule.policy(),
+                     b.schedule.policy());
 }
 
 double step_seconds(const SimulatedPlan& plan) {
