@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "tests/cli/program.hpp"
+#include "tests/cli/small_sweep.hpp"
 #include "tests/policies/machine/machine_text.hpp"
 
 using namespace spillway::test;
@@ -17,25 +18,12 @@ namespace fs = std::filesystem;
 
 namespace {
 
-const std::string small =
-    "name = \"small\"\n"
-    "[fixed]\nmodel = \"gpt-tiny\"\nmachine = \"testbed\"\nsequence = 16\n"
-    "[[axis]]\npolicy = [\"resident\", \"zero-infinity\", \"greedysnake\"]\n"
-    "[[axis]]\nbatch = [2, 4, 6]\nmicro_batch = [1, 2, 4]\n"  // 4 does not divide 6
-    "[[axis]]\n\"host.memory\" = [\"1MB\", \"1GB\"]\n";
-
 // Long enough to be stopped in the middle.
 const std::string longer =
     "[fixed]\nmodel = \"gpt-tiny\"\nmachine = \"testbed\"\nsequence = 16\nmicro_batch = 1\n"
     "[[axis]]\npolicy = [\"zero-infinity\", \"fuyou\", \"greedysnake\"]\n"
     "[[axis]]\nbatch = [8, 16, 24, 32]\n"
     "[[axis]]\n\"gpu.flops\" = [\"1TFLOPS\", \"2TFLOPS\", \"3TFLOPS\", \"4TFLOPS\"]\n";
-
-Words sweep(const std::string& file, const std::string& out) {
-  return {"sweep", file, "--out", out};
-}
-
-std::string results(const std::string& out) { return read_file(fs::path(out) / "results.csv"); }
 
 std::string database(const std::string& out) { return read_file(fs::path(out) / "results.sqlite"); }
 
@@ -57,21 +45,12 @@ std::vector<fs::path> journals_of(const std::string& out) {
   return paths;
 }
 
-nlohmann::json summary(const Words& command) {
-  const Outcome outcome = run(command + Words{"--json"});
-  INFO(outcome.err);
-  REQUIRE(outcome.exit_code == 0);
-  return outcome.json();
-}
-
-bool has_gnuplot() { return std::system("gnuplot --version > /dev/null 2>&1") == 0; }
-
 }  // namespace
 
 TEST_CASE("A sweep writes one row a point, in axis order, with reasons where there is no result") {
   const TemporaryFolder folder;
   const std::string out = folder / "out";
-  const Outcome outcome = run(sweep(folder.write("s.toml", small), out));
+  const Outcome outcome = run(sweep(folder.write("s.toml", small_sweep), out));
   INFO(outcome.err);
   CHECK(outcome.exit_code == 0);
   // The number of points comes first.
@@ -148,7 +127,7 @@ TEST_CASE("Critical paths and stalls are columns where they are asked for, and e
 
 TEST_CASE("The same bytes come from one job, from four, and from shards in one folder") {
   const TemporaryFolder folder;
-  const std::string file = folder.write("s.toml", small);
+  const std::string file = folder.write("s.toml", small_sweep);
   CHECK(summary(sweep(file, folder / "one") + Words{"--jobs", "1"})["run"] == 18);
   CHECK(summary(sweep(file, folder / "four") + Words{"--jobs", "4"})["run"] == 18);
   const std::string expected = results(folder / "one");
@@ -176,7 +155,7 @@ TEST_CASE("The same bytes come from one job, from four, and from shards in one f
 
 TEST_CASE("A shard alone leaves the table to the others, and a run without shards does the rest") {
   const TemporaryFolder folder;
-  const std::string file = folder.write("s.toml", small), out = folder / "out";
+  const std::string file = folder.write("s.toml", small_sweep), out = folder / "out";
   const nlohmann::json first = summary(sweep(file, out) + Words{"--shard", "2/4"});
   CHECK(first["run"] == 5);  // points 2, 6, 10, 14, 18
   CHECK(first["missing"] == 13);
@@ -189,7 +168,7 @@ TEST_CASE("A shard alone leaves the table to the others, and a run without shard
 
 TEST_CASE("Nothing is run again, and only what is new when the file grows") {
   const TemporaryFolder folder;
-  const std::string file = folder.write("s.toml", small), out = folder / "out";
+  const std::string file = folder.write("s.toml", small_sweep), out = folder / "out";
   REQUIRE(run(sweep(file, out)).exit_code == 0);
   const auto written = fs::last_write_time(fs::path(out) / "results.csv");
   const Outcome again = run(sweep(file, out));
@@ -197,11 +176,11 @@ TEST_CASE("Nothing is run again, and only what is new when the file grows") {
   CHECK_THAT(again.out, Catch::Contains("nothing to do: all results are in"));
   CHECK(fs::last_write_time(fs::path(out) / "results.csv") == written);
 
-  std::string grown = small;
+  std::string grown = small_sweep;
   grown.replace(grown.find("\"1GB\"]"), 6, "\"1GB\", \"2GB\"]");
   CHECK(summary(sweep(folder.write("g.toml", grown), out))["run"] == 9);
   // Settings written in another way are the same points; those of batch 6 are invalid as written.
-  std::string turned = small;
+  std::string turned = small_sweep;
   turned.replace(turned.find("[\"1MB\", \"1GB\"]"), 14, "[\"1000MB\", \"1MB\"]");
   CHECK(summary(sweep(folder.write("t.toml", turned), out))["run"] == 3);
 }
@@ -260,7 +239,7 @@ TEST_CASE("The table is a SQLite database, too, with typed columns and a key") {
   }
   const TemporaryFolder folder;
   const std::string out = folder / "out";
-  const nlohmann::json json = summary(sweep(folder.write("s.toml", small), out));
+  const nlohmann::json json = summary(sweep(folder.write("s.toml", small_sweep), out));
   CHECK(json["database"] == out + "/results.sqlite");
   const auto asked = [&](const std::string& query) {
     const std::string answer = folder / "answer";
@@ -317,7 +296,7 @@ TEST_CASE("Two hosts at the same points at once write a journal each, and lose n
 
 TEST_CASE("A torn last line is found, dropped and its point run again") {
   const TemporaryFolder folder;
-  const std::string file = folder.write("s.toml", small), out = folder / "out";
+  const std::string file = folder.write("s.toml", small_sweep), out = folder / "out";
   REQUIRE(run(sweep(file, out)).exit_code == 0);
   const std::string expected = results(out);
   const fs::path journal = journals_of(out).at(0);
@@ -337,7 +316,7 @@ TEST_CASE("On a full disk a sweep stops with a message, and loses nothing") {
     WARN(disk.why_not());
     return;
   }
-  const std::string file = folder.write("s.toml", small), out = folder / "disk/out";
+  const std::string file = folder.write("s.toml", small_sweep), out = folder / "disk/out";
   check_complaint(run(sweep(file, out)), 1, "No space left on device", "free space");
   const std::size_t kept = journal_lines(out);
   CHECK(kept > 0);
@@ -351,11 +330,11 @@ TEST_CASE("On a full disk a sweep stops with a message, and loses nothing") {
 
 TEST_CASE("Bad sweeps and options are refused before anything is written") {
   const TemporaryFolder folder;
-  const std::string good = folder.write("good.toml", small), out = folder / "out";
+  const std::string good = folder.write("good.toml", small_sweep), out = folder / "out";
   const std::string bad =
       folder.write("bad.toml", "[fixed]\nmodel = \"gpt-tiny\"\nssd.cuont = 3\n");
   const std::string plot =
-      folder.write("plot.toml", small + "[[plot]]\nkind = \"lines\"\nx = \"ssd.count\"\n");
+      folder.write("plot.toml", small_sweep + "[[plot]]\nkind = \"lines\"\nx = \"ssd.count\"\n");
   check_refusal(run(sweep(bad, out)), 2, bad + ":3:5: unknown key ssd.cuont", "ssd.count");
   check_refusal(run(sweep(plot, out)), 2, "names ssd.count, which is no axis", "policy");
   check_refusal(run(sweep(folder / "none.toml", out)), 2, "none.toml", "spelling");
@@ -419,145 +398,4 @@ TEST_CASE("A sweep is checked whole before its first point: series, labels, colu
   std::string many = plot + "\"\n";
   for (int i = 0; i < 100; ++i) many += "[[plot]]\n" + plot + std::to_string(i) + "\"\n";
   refused(many, "more than 100 pictures of one sweep");
-}
-
-TEST_CASE("What stands in a sweep file is shown in pictures, never run by a shell") {
-  if (!has_gnuplot()) {
-    WARN("there is no gnuplot");
-    return;
-  }
-  const TemporaryFolder folder;
-  const std::string ran = folder / "ran";
-  const std::string name = "`touch ran` %s 'q' \\\"d\\\" $(touch ran)";
-  const std::string axis = "m`touch ran`%s'q'.toml";
-  folder.write(axis,
-               "[[model]]\nname = \"`touch ran`\"\nlayers = 1\nhidden = 32\nheads = 2\n"
-               "vocabulary = 256\npositions = 64\n");
-  const std::string file = folder.write(
-      "s.toml", "name = \"" + name +
-                    "\"\n[fixed]\nmachine = \"testbed\"\nsequence = 16\npolicy = \"resident\"\n"
-                    "[[axis]]\nmodel = [\"" +
-                    (folder / axis) +
-                    "\", \"gpt-tiny\"]\n[[axis]]\nbatch = [2, 4]\n"
-                    "[[plot]]\nkind = \"phases\"\nx = \"batch\"\n"
-                    "[[plot]]\nkind = \"phases\"\nname = \"turned\"\nx = \"model\"\n"
-                    "[[plot]]\nkind = \"lines\"\nx = \"model\"\ntitle = \"" +
-                    name + "\"\n");
-  const Outcome outcome = run(sweep(file, folder / "out"));
-  INFO(outcome.err);
-  CHECK(outcome.exit_code == 0);
-  for (const std::string title : {"'", "''a''''b", "\\\\", "a\\\""}) {
-    INFO(title);
-    const std::string quotes = folder.write(
-        "q.toml",
-        "[fixed]\nmodel = \"gpt-tiny\"\nmachine = \"testbed\"\nsequence = 16\npolicy = "
-        "\"resident\"\n[[axis]]\nbatch = [2, 4]\n[[plot]]\nkind = \"lines\"\nx = \"batch\"\n"
-        "title = \"" +
-            title + "\"\n");
-    const Outcome drawn = run(sweep(quotes, folder / "quotes"));
-    INFO(drawn.err);
-    CHECK(drawn.exit_code == 0);
-    fs::remove_all(folder / "quotes");
-  }
-  for (const auto& entry : fs::recursive_directory_iterator(folder.path()))
-    CHECK(entry.path().filename() != "ran");
-}
-
-TEST_CASE("Beyond the drives that a machine file knows, rows and pictures say extrapolated") {
-  const TemporaryFolder folder;
-  const std::string machine =
-      folder.write("m.toml", spillway::small_machine + spillway::small_table);
-  const std::string file = folder.write(
-      "s.toml", "[fixed]\nmodel = \"gpt-tiny\"\nmachine = \"" + machine +
-                    "\"\nsequence = 16\nbatch = 2\npolicy = \"zero-infinity\"\n[[axis]]\n"
-                    "\"ssd.count\" = [4, 12, 13, 24]\n"
-                    "[[plot]]\nkind = \"lines\"\nx = \"ssd.count\"\n");
-  const Words plots = has_gnuplot() ? Words{} : Words{"--no-plots"};
-  REQUIRE(run(sweep(file, folder / "out") + plots).exit_code == 0);
-  const Words lines = lines_of(results(folder / "out"));
-  REQUIRE(lines.size() == 5);
-  CHECK_THAT(lines[0], Catch::Contains(",extrapolates,extrapolated"));
-  // Of 4 and 12 drives, of which the file has rows, the cell is empty.
-  CHECK_THAT(lines[2], !Catch::Contains("drives: ssd.by_count"));
-  CHECK_THAT(lines[3],
-             Catch::Contains(",\"[\"\"13 drives: ssd.by_count has rows for 1 to 12\"\"]\",true"));
-  if (!has_gnuplot()) return;
-  const std::string script = read_file(folder.path() / "out" / "plots" / "lines.gp");
-  CHECK_THAT(script, Catch::Contains("Hollow points: extrapolated") && Catch::Contains("13, 24"));
-}
-
-TEST_CASE("Pictures are drawn as SVG and PNG, the same bytes every time") {
-  if (!has_gnuplot()) {
-    WARN("there is no gnuplot");
-    return;
-  }
-  const TemporaryFolder folder;
-  const std::string plots =
-      "[[plot]]\nkind = \"roofline\"\n[[plot]]\nkind = \"phases\"\nx = \"batch\"\n"
-      "[[plot]]\nkind = \"lines\"\nname = \"memory\"\nx = \"host.memory\"\ny = \"step_seconds\"\n"
-      "where = { policy = \"resident\" }\n"
-      "[[plot]]\nkind = \"winners\"\nx = \"batch\"\ny = \"host.memory\"\n";
-  const std::string file = folder.write("s.toml", small + plots);
-  for (const char* out : {"a", "b"}) {
-    const Outcome outcome = run(sweep(file, folder / out));
-    INFO(outcome.err);
-    REQUIRE(outcome.exit_code == 0);
-  }
-  for (const std::string name : {"roofline", "phases", "memory", "winners"}) {
-    INFO(name);
-    const std::string svg = read_file(folder.path() / "a" / "plots" / (name + ".svg"));
-    const std::string png = read_file(folder.path() / "a" / "plots" / (name + ".png"));
-    CHECK_THAT(svg, Catch::StartsWith("<?xml") && Catch::Contains("small"));
-    CHECK(png.substr(1, 3) == "PNG");
-    CHECK(read_file(folder.path() / "b" / "plots" / (name + ".svg")) == svg);
-    CHECK(read_file(folder.path() / "b" / "plots" / (name + ".png")) == png);
-    for (const char* ending : {".gp", ".dat"})
-      CHECK_THAT(read_file(folder.path() / "a" / "plots" / (name + ending)),
-                 Catch::StartsWith("# Made by: spillway sweep "));
-  }
-  CHECK_THAT(read_file(folder.path() / "a" / "plots" / "phases.svg"), Catch::Contains("backward"));
-  CHECK(summary(sweep(file, folder / "c") + Words{"--no-plots"})["plots"].empty());
-  CHECK_FALSE(fs::exists(folder.path() / "c" / "plots"));
-}
-
-TEST_CASE("simulate draws a steady step") {
-  const TemporaryFolder folder;
-  const Words command =
-      Words{"simulate", "--machine", "testbed", "--policy", "greedysnake"} + tiny_problem();
-  check_refusal(run(command + Words{"--gantt", folder / "step.pdf"}), 2, "neither .svg nor .png",
-                "step.svg");
-  if (!has_gnuplot()) {
-    WARN("there is no gnuplot");
-    return;
-  }
-  const Outcome outcome = run(command + Words{"--gantt", folder / "step.svg"});
-  INFO(outcome.err);
-  REQUIRE(outcome.exit_code == 0);
-  const std::string svg = read_file(folder.path() / "step.svg");
-  CHECK_THAT(svg, Catch::Contains("GPU compute") && Catch::Contains("gpt-tiny, greedysnake") &&
-                      Catch::Contains("end of forward"));
-  // Beside it the command, the script and the data, from which gnuplot draws it again.
-  CHECK(folder.listing() == Words{"step.dat", "step.gp", "step.svg"});
-  CHECK_THAT(read_file(folder.path() / "step.gp"),
-             Catch::StartsWith("# Made by: spillway simulate --machine testbed --policy "));
-  fs::remove(folder.path() / "step.svg");
-  REQUIRE(std::system(("cd '" + folder.path().string() + "' && gnuplot step.gp").c_str()) == 0);
-  CHECK(read_file(folder.path() / "step.svg") == svg);
-  // What is not its own is not written over.
-  folder.write("mine.dat", "1 2 3\n");
-  check_refusal(run(command + Words{"--gantt", folder / "mine.svg"}), 2, "mine.dat", "");
-}
-
-TEST_CASE("Without gnuplot a sweep with pictures is refused at once, with what to do") {
-  const TemporaryFolder folder;
-  const std::string file = folder.write("s.toml", small + "[[plot]]\nkind = \"roofline\"\n");
-  // The child inherits the environment of this process.
-  const std::string path = std::getenv("PATH");
-  ::setenv("PATH", folder.path().c_str(), 1);
-  const Outcome refused = run(sweep(file, folder / "out"));
-  const Outcome without = run(sweep(file, folder / "out") + Words{"--no-plots"});
-  ::setenv("PATH", path.c_str(), 1);
-  check_refusal(refused, 1, "there is no program gnuplot on the PATH",
-                "apt-get install gnuplot-nox");
-  CHECK(without.exit_code == 0);
 }
