@@ -7,6 +7,7 @@
 
 #include "base/units.hpp"
 #include "cli/options/problem_options.hpp"
+#include "cli/text/assumptions_text.hpp"
 #include "sim/result_json.hpp"
 
 namespace spillway::cli {
@@ -92,9 +93,7 @@ std::string report_of(const KinetoValidation& v, const KinetoMapping& mapping,
   }
   text += unmapped_text(v.measured);
   text += idle_rules_text(v, mapping);
-  if (v.prediction.result->extrapolated)
-    text += "note: some kernels were not measured at this shape; their times are extrapolated\n";
-  return text;
+  return text + extrapolation_text(v.prediction.result->extrapolates);
 }
 
 ordered_json kineto_json(const KinetoValidation& v, const KinetoMapping& mapping) {
@@ -139,7 +138,8 @@ ordered_json kineto_json(const KinetoValidation& v, const KinetoMapping& mapping
           {"error", v.error},
           {"measured_steps", v.measured.step_seconds.size()},
           {"left_out_steps", v.measured.left_out},
-          {"extrapolated", v.prediction.result->extrapolated},
+          {"extrapolated", !v.prediction.result->extrapolates.empty()},
+          {"extrapolates", v.prediction.result->extrapolates},
           {"kinds", kinds},
           {"lanes", lanes},
           {"unmapped_seconds", v.measured.unmapped_seconds},

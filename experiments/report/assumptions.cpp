@@ -139,18 +139,4 @@ PageTable workload_table(const Schedule& schedule) {
   return table;
 }
 
-std::vector<std::string> assumption_notes(const Problem& problem, bool kernels_extrapolated) {
-  std::vector<std::string> notes;
-  if (kernels_extrapolated)
-    notes.emplace_back(
-        "Some kernels were not measured at their shape: their times are extrapolated from other "
-        "shapes.");
-  const Machine::Ssd& ssd = problem.machine.ssd;
-  if (ssd.extrapolated())
-    notes.push_back(fmt::format(
-        "The bandwidths of {} drives are extrapolated: the machine file knows {} to {}.", ssd.count,
-        ssd.by_count.begin()->first, ssd.by_count.rbegin()->first));
-  return notes;
-}
-
 }  // namespace spillway

@@ -16,8 +16,4 @@ PageTable machine_table(const Machine& machine, const std::vector<std::string>& 
 // Workload, framework, steps, and what was set by hand.
 PageTable workload_table(const Schedule& schedule);
 
-// Sentences about what is assumed or extrapolated; empty: nothing is. `kernels_extrapolated`:
-// SimulationResult::extrapolated.
-std::vector<std::string> assumption_notes(const Problem& problem, bool kernels_extrapolated);
-
 }  // namespace spillway

@@ -225,8 +225,12 @@ std::string assumptions_body(const TraceStudy& study) {
   if (!study.schedule) return "";
   const Schedule& schedule = study.validation ? study.validation->schedule : *study.schedule;
   const Problem& problem = schedule.problem();
-  std::string text = notes_html(
-      assumption_notes(problem, study.validation && study.validation->predicted.extrapolated));
+  std::vector<std::string> notes;
+  if (study.validation) {
+    for (const std::string& one : study.validation->predicted.extrapolates)
+      notes.push_back("Extrapolated: " + one);
+  }
+  std::string text = notes_html(notes);
   text += table_html(workload_table(schedule));
   if (problem.machine.gpu.flops <= 0)
     return text + notes_html({"The run knew no rates of its machine."});

@@ -24,7 +24,7 @@ void append(std::string& list, const std::string& text) {
 }
 
 // Place of a text among distinct ones, to which it is added.
-std::size_t place_of(std::vector<std::string>& texts, const std::string& text) {
+std::size_t slot_of(std::vector<std::string>& texts, const std::string& text) {
   const auto at = std::find(texts.begin(), texts.end(), text);
   const auto place = static_cast<std::size_t>(at - texts.begin());
   if (at == texts.end()) texts.push_back(text);
@@ -33,7 +33,7 @@ std::size_t place_of(std::vector<std::string>& texts, const std::string& text) {
 
 std::vector<std::string> rests_of(const std::vector<SweepSeries>& series) {
   std::vector<std::string> rests;
-  for (const SweepSeries& one : series) place_of(rests, one.rest);
+  for (const SweepSeries& one : series) slot_of(rests, one.rest);
   return rests;
 }
 
@@ -209,7 +209,7 @@ std::vector<LineStyle> line_styles(const SweepSelection& selection,
   std::vector<std::string> rests;
   std::vector<LineStyle> styles;
   for (const SweepSeries& one : series) {
-    const std::size_t dash = place_of(rests, one.rest);
+    const std::size_t dash = slot_of(rests, one.rest);
     if (dash >= static_cast<std::size_t>(dash_count)) {
       selection.fail(
           fmt::format("{} lines of one policy are too many to tell apart", rests_of(series).size()),
@@ -229,9 +229,9 @@ std::vector<LegendGroup> legend_of(const std::vector<SweepSeries>& series,
   for (std::size_t i = 0; i < series.size(); ++i) {
     const auto& [colour, dash, point] = styles[i];
     whole.entries.push_back({series[i].name, colour, dash, point});
-    if (place_of(policies, series[i].policy) == of_policies.entries.size())
+    if (slot_of(policies, series[i].policy) == of_policies.entries.size())
       of_policies.entries.push_back({series[i].policy, colour, 1, point});
-    if (place_of(rests, series[i].rest) == of_rests.entries.size())
+    if (slot_of(rests, series[i].rest) == of_rests.entries.size())
       of_rests.entries.push_back(
           {series[i].rest.empty() ? "as it is" : series[i].rest, "#000000", dash, 0});
   }
