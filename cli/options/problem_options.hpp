@@ -22,8 +22,6 @@ struct ProblemOptions : ProblemRequest {
   EvaluateOne evaluation(const Problem& problem) const;
   // The same, and `activity` is told of each evaluation.
   EvaluateOne evaluation(const Problem& problem, Activity& activity) const;
-  // The same; nobody is told.
-  EvaluateOne evaluation(const Problem& problem) const;
   // What that makes of a problem, whose micro-batch is set; empty: nothing.
   std::function<void(Problem&)> settle(const Problem& problem) const;
 };

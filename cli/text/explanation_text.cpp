@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/units.hpp"
+#include "sim/causes.hpp"
 
 namespace spillway::cli {
 
@@ -35,22 +36,6 @@ std::string table(const std::vector<Part>& parts, std::int64_t all_ns, int steps
 }
 
 }  // namespace
-
-const char* in_words(Wait wait) {
-  switch (wait) {
-    case Wait::data:
-      return "";
-    case Wait::memory:
-      return "so that memory is free";
-    case Wait::barrier:
-      return "at a barrier";
-    case Wait::turn:
-      return "ahead on its lane";
-    case Wait::end:
-      return "at the end of the run";
-  }
-  return "";
-}
 
 std::string critical_path_text(const Explanation& explanation) {
   const SteadyWindow& window = explanation.window;

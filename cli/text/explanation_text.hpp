@@ -11,9 +11,6 @@ namespace spillway::cli {
 std::string critical_path_text(const Explanation& explanation);
 std::string stalls_text(const Explanation& explanation);
 
-// Why the GPU waits, to be read after what it waits for: "so that memory is free"; empty: for data.
-const char* in_words(Wait wait);
-
 // "ssd.read optimizer state 23 %" (of the step); "-" where the GPU is never idle.
 std::string longest_stall_text(const Explanation& explanation);
 

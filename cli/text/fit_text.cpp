@@ -7,7 +7,9 @@
 
 #include "base/units.hpp"
 #include "cli/options/problem_options.hpp"
+#include "cli/text/assumptions_text.hpp"
 #include "cli/text/plan_text.hpp"
+#include "policies/cost/extrapolation.hpp"
 
 namespace spillway::cli {
 
@@ -51,8 +53,8 @@ class FitText {
         problem.model.name, problem.machine.name, problem.workload.batch, problem.workload.sequence,
         assumptions_text(problem, 0));
     if (const std::string ranks = ranks_text(problem); !ranks.empty()) text += ranks + "\n";
-    if (const std::string note = extrapolation_text(problem.machine); !note.empty())
-      text += note + "\n";
+    if (problem.machine.ssd.extrapolated())
+      text += extrapolation_text({drives_beyond_rows(problem.machine.ssd)});
     const std::vector<Group> groups = all_groups();
     text += table_text(groups);
     for (const FitRow& row : table_.rows) {

@@ -7,6 +7,7 @@
 
 #include "base/units.hpp"
 #include "cli/options/problem_options.hpp"
+#include "cli/text/assumptions_text.hpp"
 #include "cli/text/explanation_text.hpp"
 #include "cli/text/plan_text.hpp"
 
@@ -73,8 +74,14 @@ std::string head_text(const Why& why, const Times& times) {
                   problem.machine.name, problem.workload.batch, problem.workload.sequence,
                   assumptions_text(problem, why.a.plan.evaluation.schedule.steps()));
   if (const std::string ranks = ranks_text(problem); !ranks.empty()) text += ranks + "\n";
-  if (const std::string note = extrapolation_text(problem.machine); !note.empty())
-    text += note + "\n";
+  std::vector<std::string> extrapolates;
+  for (const PlanProfile* profile : {&why.a, &why.b}) {
+    for (const std::string& one : profile->plan.evaluation.result->extrapolates) {
+      if (std::find(extrapolates.begin(), extrapolates.end(), one) == extrapolates.end())
+        extrapolates.push_back(one);
+    }
+  }
+  text += extrapolation_text(extrapolates);
   text += plan_line("A", why.a, times) + plan_line("B", why.b, times);
   const double a = why.a_seconds(), b = why.b_seconds();
   if (times.rounded(a) == times.rounded(b)) return text + "both take as long\n";
@@ -198,7 +205,7 @@ std::string differences_text(const std::string& title, const std::vector<TimeDif
       continue;
     }
     std::string name = to_string(all[i].of);
-    if (const char* wait = all[i].wait ? cli::in_words(*all[i].wait) : ""; *wait != '\0')
+    if (const char* wait = all[i].wait ? spillway::in_words(*all[i].wait) : ""; *wait != '\0')
       name += fmt::format(", {}", wait);
     line(name, all[i].a, all[i].b);
   }

@@ -34,13 +34,15 @@ void Extrapolation::add_collective(const Task& task, const RankGroup& group) {
   known = {std::min(known.least, bytes), std::max(known.most, bytes)};
 }
 
+std::string drives_beyond_rows(const Machine::Ssd& ssd) {
+  return fmt::format("{} drives: ssd.by_count has rows for {} to {}", ssd.count,
+                     ssd.by_count.begin()->first, ssd.by_count.rbegin()->first);
+}
+
 void Extrapolation::tell_drives(std::vector<std::string>& texts) const {
   if (!uses(Work::read) && !uses(Work::write)) return;
   const Machine::Ssd& ssd = problem_.machine.ssd;
-  if (ssd.extrapolated()) {
-    texts.push_back(fmt::format("{} drives: ssd.by_count has rows for {} to {}", ssd.count,
-                                ssd.by_count.begin()->first, ssd.by_count.rbegin()->first));
-  }
+  if (ssd.extrapolated()) texts.push_back(drives_beyond_rows(ssd));
   const auto depth = static_cast<double>(ssd.queue_depth);
   if (!ssd.by_queue_depth.empty() && is_outside(ssd.by_queue_depth, depth)) {
     texts.push_back(fmt::format("queue depth {}: ssd.by_queue_depth has rows for {:g} to {:g}",

@@ -17,6 +17,9 @@
 
 namespace spillway {
 
+// "24 drives: ssd.by_count has rows for 1 to 12", of drives beyond their table.
+std::string drives_beyond_rows(const Machine::Ssd& ssd);
+
 class Extrapolation {
  public:
   // Keeps a reference to the problem.
