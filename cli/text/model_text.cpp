@@ -152,7 +152,8 @@ std::string model_text(const ModelSpec& model, std::int64_t sequence) {
   constexpr double parameter_bytes = 2, state_bytes = 12;
   std::string text =
       fmt::format("{}\nsource: {}\n\n", model.name, model.source.empty() ? "none" : model.source);
-  for (const auto& [key, value] : shape_json(model).items()) {
+  const ordered_json shape = shape_json(model);
+  for (const auto& [key, value] : shape.items()) {
     const std::string shown = value.is_string() ? value.get<std::string>() : value.dump();
     text += fmt::format("{:<16} {}\n", key, shown);
   }

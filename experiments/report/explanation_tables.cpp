@@ -18,7 +18,7 @@ std::vector<Cell> row(const std::string& name, double ns, double whole_ns, int s
   const double seconds = ns * 1e-9 / steps, share = share_of(ns, whole_ns);
   return {{name},
           number_cell(seconds, format_seconds(seconds)),
-          {percent_text(share), share, share},
+          {percentage_text(share), share, share},
           {words}};
 }
 
@@ -34,7 +34,8 @@ std::string stalls_html(const Explanation& why, bool recorded) {
       "<p>The GPU is idle {} of a step, {} of it. Each moment is charged to the task that ran then "
       "on "
       "the chain that held up the next task of the GPU.</p>\n",
-      escaped(format_seconds(idle * 1e-9 / steps)), escaped(percent_text(share_of(idle, whole))));
+      escaped(format_seconds(idle * 1e-9 / steps)),
+      escaped(percentage_text(share_of(idle, whole))));
   if (recorded)
     text +=
         "<p class=\"note\">In a recorded run this includes the time from the end of what a task "

@@ -71,7 +71,7 @@ nlohmann::ordered_json to_json(const Facts& facts) {
   return json;
 }
 
-std::string percent_text(double share) { return fmt::format("{:.1f} %", 100 * share); }
+std::string percentage_text(double share) { return fmt::format("{:.1f} %", 100 * share); }
 
 std::string signed_percent_text(double share) { return fmt::format("{:+.1f} %", 100 * share); }
 

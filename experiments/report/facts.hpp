@@ -27,7 +27,7 @@ PageTable facts_table(const std::vector<std::string>& names, const std::vector<F
 // key -> value
 nlohmann::ordered_json to_json(const Facts& facts);
 
-std::string percent_text(double share);                               // "12.3 %"
+std::string percentage_text(double share);                            // "12.3 %"
 std::string signed_percent_text(double share);                        // "+12.3 %"
 std::string count_text(std::size_t count, const std::string& thing);  // "1 step", "2,345 steps"
 // With so many significant digits, without an exponent, thousands apart: "12,345".

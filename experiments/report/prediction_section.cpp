@@ -92,8 +92,8 @@ PageTable lanes_table(const TraceComparison& c) {
   for (const LaneQuantity& lane : c.lanes)
     table.rows.push_back(
         {{lane.name},
-         {percent_text(lane.predicted_busy), lane.predicted_busy, lane.predicted_busy},
-         {percent_text(lane.measured_busy), lane.measured_busy, lane.measured_busy},
+         {percentage_text(lane.predicted_busy), lane.predicted_busy, lane.predicted_busy},
+         {percentage_text(lane.measured_busy), lane.measured_busy, lane.measured_busy},
          seconds_cell(lane.predicted_seconds),
          seconds_cell(lane.measured_seconds),
          error_cell(lane.error)});

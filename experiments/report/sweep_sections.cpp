@@ -128,7 +128,7 @@ std::string fastest_html(const Results& results) {
     cells.push_back(std::move(speed));
     cells.push_back(cell("model_tflops", [](double n) { return number_text(n); }));
     cells.push_back({results.text(row, "bound_by")});
-    cells.push_back(cell("efficiency", percent_text));
+    cells.push_back(cell("efficiency", percentage_text));
     table.rows.push_back(std::move(cells));
   }
   std::string text = table_html(table);

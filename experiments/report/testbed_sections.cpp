@@ -11,7 +11,7 @@ namespace spillway {
 
 namespace {
 
-Cell share_cell(double share) { return number_cell(share, percent_text(share)); }
+Cell share_cell(double share) { return number_cell(share, percentage_text(share)); }
 Cell count_cell(std::size_t count) {
   return number_cell(static_cast<double>(count), std::to_string(count));
 }
@@ -39,8 +39,8 @@ Facts facts_of(const TestbedSummary& s, std::size_t rows) {
   Facts facts = {{"rows", "configurations", number_text(static_cast<double>(rows), 9), rows}};
   const auto add = [&](const std::string& key, const std::string& label, const ErrorSummary& e) {
     if (e.count == 0) return;
-    facts.push_back({key + "_median_error", label + ", median error", percent_text(e.median),
-                     e.median, fmt::format("95th percentile {}", percent_text(e.p95))});
+    facts.push_back({key + "_median_error", label + ", median error", percentage_text(e.median),
+                     e.median, fmt::format("95th percentile {}", percentage_text(e.p95))});
   };
   add("throttled", "throttled", s.throttled);
   add("unthrottled", "unthrottled", s.unthrottled);
@@ -88,7 +88,7 @@ std::string kinds_html(const std::vector<KindSummary>& kinds, const std::string&
   for (const KindSummary& kind : kinds) {
     std::vector<Cell> row = error_cells(kind.kind, kind.errors);
     const double share = all > 0 ? kind.measured_seconds / all : 0;
-    row.push_back({percent_text(share), share, share});
+    row.push_back({percentage_text(share), share, share});
     table.rows.push_back(std::move(row));
   }
   return table_html(table);

@@ -78,7 +78,7 @@ PageTable lane_table(const TraceStudy& study) {
     if (work[lane].tasks == 0) continue;
     const double share = step > 0 ? work[lane].seconds / step : 0;
     table.rows.push_back({{study.trace.lanes[lane]},
-                          {percent_text(share), share, share},
+                          {percentage_text(share), share, share},
                           number_cell(work[lane].seconds, format_seconds(work[lane].seconds)),
                           bytes_cell(work[lane].bytes),
                           rate_cell(work[lane]),
@@ -157,7 +157,7 @@ PageTable memory_table(const TraceStudy& study) {
       if (use->capacity_bytes > 0) {
         const double share =
             static_cast<double>(use->peak_bytes) / static_cast<double>(use->capacity_bytes);
-        row[4] = {percent_text(share), share, share};
+        row[4] = {percentage_text(share), share, share};
       }
     }
     table.rows.push_back(std::move(row));
@@ -263,7 +263,7 @@ Facts facts_of(const TraceStudy& study) {
     facts.push_back(
         {"model_tflops", "model TFLOPS", number_text(result.model_tflops), result.model_tflops});
     facts.push_back(
-        {"efficiency", "of the bound", percent_text(result.efficiency), result.efficiency});
+        {"efficiency", "of the bound", percentage_text(result.efficiency), result.efficiency});
     add_seconds("bound_seconds", "bound", result.bound_seconds, "set by " + result.bound_by);
   } else if (step) {
     add_seconds(
@@ -286,7 +286,7 @@ Facts facts_of(const TraceStudy& study) {
     const StallReport& stalls = study.run->why.stalls;
     const auto whole = static_cast<double>(stalls.busy_ns + stalls.idle_ns);
     const double busy = whole > 0 ? static_cast<double>(stalls.busy_ns) / whole : 0;
-    facts.push_back({"gpu_busy_fraction", "GPU busy", percent_text(busy), busy,
+    facts.push_back({"gpu_busy_fraction", "GPU busy", percentage_text(busy), busy,
                      stalls.stalls.empty()
                          ? ""
                          : "waits most for " + to_string(stalls.stalls.front().running)});
