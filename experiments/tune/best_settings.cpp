@@ -56,8 +56,10 @@ class SettingsClimb {
 
   // In rounds; what is the fastest so far is known after each.
   void price(const std::vector<Trial>& trials) {
-    for (std::size_t first = 0; first < trials.size() && may_go_on(); first += jobs_of_round) {
-      const std::size_t end = std::min(trials.size(), first + jobs_of_round);
+    std::size_t end = 0;
+    for (std::size_t first = 0; first < trials.size() && may_go_on(); first = end) {
+      const std::uint64_t left = search_.effort - explored();
+      end = std::min({trials.size(), first + jobs_of_round, first + left});
       std::vector<TrialPrice> prices(end - first);
       std::vector<std::function<void()>> jobs;
       for (std::size_t k = first; k < end; ++k)

@@ -90,7 +90,6 @@ TEST_CASE("The table has a row for each policy, and says what its cells mean") {
   const Outcome outcome = run(fit(asked));
   INFO(outcome.err);
   REQUIRE(outcome.exit_code == 0);
-  CHECK(outcome.err.empty());
   for (const char* words :
        {"what fits of gpt-tiny on testbed", "2 sequences of 16 tokens a step", "largest model",
         "largest batch", "least memory", "\nzero-infinity ", "\nresident ", "in three digits",
