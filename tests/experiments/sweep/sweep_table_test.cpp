@@ -66,7 +66,8 @@ TEST_CASE("points without a result have no row") {
 }
 
 TEST_CASE("CSV quotes what needs it and ends lines with CR LF (RFC 4180)") {
-  const SweepTable table{{"a", "b c"}, {{"1", "x,y"}, {"say \"so\"", "two\nlines"}, {"", "plain"}}, {}};
+  const SweepTable table{
+      {"a", "b c"}, {{"1", "x,y"}, {"say \"so\"", "two\nlines"}, {"", "plain"}}, {}};
   CHECK(to_csv(table) == "a,b c\r\n1,\"x,y\"\r\n\"say \"\"so\"\"\",\"two\nlines\"\r\n,plain\r\n");
 }
 
