@@ -67,12 +67,9 @@ Knees knees_of(const Options& options, const Problem& problem, const Candidate& 
 }
 
 std::string subtitle(const Options& options, const Problem& problem) {
-  return fmt::format(
-      "batch {}, sequence {}, {}; a circle marks the machine as it is, a dashed "
-      "line where more stops paying",
-      problem.workload.batch, problem.workload.sequence,
-      assumptions_text(problem, 0) +
-          (options.policy == "auto" ? "; the fastest policy of each" : ""));
+  return fmt::format("batch {}, sequence {}, {}", problem.workload.batch, problem.workload.sequence,
+                     assumptions_text(problem, 0) +
+                         (options.policy == "auto" ? "; the fastest policy of each" : ""));
 }
 
 void run_knee(const Options& options, int& exit_code) {

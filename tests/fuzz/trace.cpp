@@ -10,7 +10,7 @@
 #include "experiments/report/trace_study.hpp"
 #include "experiments/validate/validate.hpp"
 #include "tests/fuzz/fuzz.hpp"
-#include "tests/fuzz/traces.hpp"
+#include "tests/fuzz/support/traces.hpp"
 #include "traces/compare.hpp"
 #include "traces/perfetto.hpp"
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "tests/fuzz/fuzz.hpp"
-#include "tests/fuzz/traces.hpp"
+#include "tests/fuzz/support/traces.hpp"
 #include "traces/perfetto.hpp"
 
 using namespace spillway;

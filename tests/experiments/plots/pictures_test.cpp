@@ -37,7 +37,7 @@ void check_readable(const Picture& picture) {
         << draw(picture, "png");
   }
   INFO("picture " << picture.name);
-  for (const std::string& flaw : flaws_of(svg)) FAIL_CHECK(flaw);
+  CHECK(flaws_of(svg) == std::vector<std::string>{});
 }
 
 // A picture with texts at places of its canvas, in pixels from its lower left corner.
@@ -138,13 +138,14 @@ TEST_CASE("the pictures of every ready sweep can be read, whatever its results")
   CHECK(kinds == std::set<std::string>{"lines", "phases", "roofline", "winners"});
 }
 
-// The first value of each axis, one in the middle and the last; all policies.
+// The first value of each axis and the last; all policies but the one whose plans are searched for.
 SweepFile reduced(SweepFile file) {
   for (SweepAxis& axis : file.axes) {
-    if (axis.keys.front() == "policy" || axis.values.size() < 4) continue;
-    const std::size_t last = axis.values.size() - 1;
     SweepAxis few{axis.keys, {}, {}};
-    for (const std::size_t at : {std::size_t{0}, last / 2, last}) {
+    for (std::size_t at = 0; at < axis.values.size(); ++at) {
+      const bool is_policy = axis.keys.front() == "policy";
+      const bool is_end = at == 0 || at + 1 == axis.values.size();
+      if (is_policy ? axis.values[at].front() == "spillway" : !is_end) continue;
       few.values.push_back(axis.values[at]);
       few.places.push_back(axis.places[at]);
     }

@@ -1,4 +1,4 @@
-#include "tests/fuzz/traces.hpp"
+#include "tests/fuzz/support/traces.hpp"
 
 #include <algorithm>
 #include <bit>
