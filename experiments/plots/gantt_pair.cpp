@@ -8,6 +8,7 @@
 #include "base/units.hpp"
 #include "experiments/plots/gantt_parts.hpp"
 #include "experiments/plots/plot_axis.hpp"
+#include "policies/workload/workload_fields.hpp"
 #include "sim/live_bytes.hpp"
 
 namespace spillway {
