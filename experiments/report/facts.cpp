@@ -80,7 +80,9 @@ std::string count_text(std::size_t count, const std::string& thing) {
 }
 
 std::string number_text(double number, int digits) {
-  if (number == 0 || !std::isfinite(number)) return fmt::format("{}", number);
+  if (!std::isfinite(number)) return fmt::format("{}", number);
+  if (number == std::trunc(number) && std::abs(number) < 1e15)
+    return grouped(fmt::format("{:.0f}", number));
   const int before = static_cast<int>(std::floor(std::log10(std::abs(number)))) + 1;
   return grouped(fmt::format("{:.{}f}", number, std::clamp(digits - before, 0, 12)));
 }

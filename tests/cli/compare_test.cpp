@@ -95,7 +95,7 @@ TEST_CASE("With one recomputation for all, a row that cannot follow is named and
   const json off = table(asked + Words{"off"});
   CHECK(off["comparison"]["recomputation"] == "off");
   CHECK(off["policies"][0]["compared"]["follows"] == true);
-  for (int row : {1, 2}) {
+  for (const std::size_t row : {std::size_t{1}, std::size_t{2}}) {
     CHECK(off["policies"][row]["compared"]["follows"] == false);
     CHECK(off["policies"][row]["compared"]["recomputation"] == "full");
   }

@@ -107,6 +107,7 @@ TEST_CASE("scripts of the page write text, never markup") {
 TEST_CASE("numbers of a summary are as people write them") {
   CHECK(number_text(0) == "0");
   CHECK(number_text(1234567, 4) == "1,234,567");
+  CHECK(number_text(8, 9) == "8");
   CHECK(number_text(12.3456) == "12.35");
   CHECK(number_text(0.00123456) == "0.001235");
   CHECK(number_text(-45678.9) == "-45,679");
