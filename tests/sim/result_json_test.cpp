@@ -52,7 +52,8 @@ TEST_CASE("The JSON object has every key, in the documented order") {
                            "stalls",
                            "tasks",
                            "schedule_seconds",
-                           "simulate_seconds"});
+                           "simulate_seconds",
+                           "extrapolates"});
   CHECK(keys(json["workload"]) == Keys{"batch", "micro_batch", "micro_batches", "sequence",
                                        "sequences_at_once", "precision", "gradient_bits", "moments",
                                        "gradient_clip", "on_nonfinite"});
