@@ -79,6 +79,14 @@ AssumptionEffects effects_of_assumptions(const Schedule& schedule, const Simulat
     all.slowest_seconds = simulate_long_run(schedule, slowest).step_seconds;
     all.fastest_seconds = simulate_long_run(schedule, fastest).step_seconds;
   }
+  // A schedule may gain by one value alone what it does not gain beside others.
+  for (const AssumedEffect& one : all.effects) {
+    for (const auto& seconds : {one.low_step_seconds, one.high_step_seconds}) {
+      if (!seconds) continue;
+      all.slowest_seconds = std::max(all.slowest_seconds, *seconds);
+      all.fastest_seconds = std::min(all.fastest_seconds, *seconds);
+    }
+  }
   return all;
 }
 

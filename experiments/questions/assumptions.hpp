@@ -25,7 +25,8 @@ struct AssumedEffect {
 struct AssumptionEffects {
   double step_seconds = 0;             // as the machine file has it
   std::vector<AssumedEffect> effects;  // what moves the step most first, what moves no time last
-  // Every value at the end that makes the step slower, or faster, by itself.
+  // The slowest and the fastest step of all that was simulated: each value at both ends by itself,
+  // and all of them at the end that makes the step slower, or faster.
   double slowest_seconds = 0, fastest_seconds = 0;
 
   // The largest share of the step by which it moves at an end; 0 where it moves no time.

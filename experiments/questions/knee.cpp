@@ -278,7 +278,7 @@ KneeRange parse_knee_range(const std::string& text) {
   }
   if (range.values.empty())
     throw InputError(Setting{"resource", text} + ": it has no values",
-                     "write them after the sign, with commas, or leave the sign out");
+                     "write values after the sign, with commas, or leave the sign out");
   return range;
 }
 

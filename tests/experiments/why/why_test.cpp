@@ -108,8 +108,11 @@ TEST_CASE("a profile has the bytes of each lane, and a home for every byte of mo
       for (std::size_t tier = 0; tier < tier_count; ++tier) CHECK(places.most[tier] >= home[tier]);
     }
     const auto elements = static_cast<std::uint64_t>(problem.model.parameters());
-    CHECK(parameters == elements * problem.parameter_bytes());
-    CHECK(state == elements * problem.state_bytes());
+    // Each tensor is padded to the alignment of buffers: less than a percent in all.
+    CHECK(parameters >= elements * problem.parameter_bytes());
+    CHECK(parameters < elements * problem.parameter_bytes() * 101 / 100);
+    CHECK(state >= elements * problem.state_bytes());
+    CHECK(state < elements * problem.state_bytes() * 101 / 100);
   }
 }
 
