@@ -206,7 +206,7 @@ void run(const Options& options) {
 // The options that only a trace of another program takes, which says of itself neither what was
 // trained nor how.
 void check_kineto(const Options& options, const CLI::App& command) {
-  const std::vector<std::string> of_both = {"--machine", "--set", "--json", "--help"};
+  const std::vector<std::string> of_both = {"--machine", "--set", "--plugin", "--json", "--help"};
   for (const CLI::Option* option : command.get_options()) {
     const std::string name = option->get_name();
     const bool is_of_both = std::find(of_both.begin(), of_both.end(),

@@ -14,7 +14,10 @@ namespace {
 std::string names_of(const std::vector<const AssumedValue*>& values) {
   std::string text;
   for (const AssumedValue* value : values) {
-    for (const std::string& key : value->keys) text += (text.empty() ? "" : ", ") + key;
+    for (const std::string& key : value->keys) {
+      const bool is_first = &key == &value->keys.front();
+      text += (text.empty() ? "" : is_first ? ", " : " and ") + key;
+    }
   }
   return text;
 }

@@ -32,9 +32,13 @@ std::string summary_line(const KneeCurve& curve) {
   if (!curve.knee)
     return text + fmt::format("   every step pays up to {}\n", curve.points.back().text);
   const KneePoint& knee = curve.points[*curve.knee];
-  return text + fmt::format(" {:>14} {:>10.1f} {:>8}  {}\n", knee.text, knee.tokens_per_second,
-                            percent(knee.tokens_per_second / curve.most_tokens_per_second),
-                            knee.bound_by);
+  const bool is_least = std::none_of(
+      curve.points.begin(), curve.points.begin() + static_cast<std::ptrdiff_t>(*curve.knee),
+      [](const KneePoint& point) { return point.fits(); });
+  return text +
+         fmt::format(" {:>14} {:>10.1f} {:>8}  {}{}\n", knee.text, knee.tokens_per_second,
+                     percent(knee.tokens_per_second / curve.most_tokens_per_second), knee.bound_by,
+                     is_least ? ", at the least tried that fits: no more of it is needed" : "");
 }
 
 std::string waits_text(const KneePoint& point) {

@@ -63,9 +63,10 @@ void WhyOptions::add_to(CLI::App& command) {
                   "(.svg or .png; needs gnuplot)")
       ->needs(asked);
   command
-      .add_option("--change-first", first,
-                  "with --why: settings that are changed first, in this order, e.g. "
-                  "order.row,micro_batch; the others follow, what gains most first")
+      .add_option(
+          "--change-first", first,
+          "with --why: settings that are changed first, in this order, e.g. "
+          "order.row,micro_batch; the others follow, each time the one that gains most from there")
       ->needs(asked);
 }
 

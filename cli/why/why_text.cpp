@@ -250,7 +250,7 @@ class AblationText {
  private:
   void head() {
     const Ablation& ablation = why_.ablation;
-    std::string order = ablation.given == 0 ? "what gains most first"
+    std::string order = ablation.given == 0 ? "each time the one that gains most from there"
                                             : "those asked for first, then what gains most";
     if (!ablation.ranked) order += "; the last by what they gain alone";
     text_ += fmt::format(

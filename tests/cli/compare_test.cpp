@@ -29,7 +29,9 @@ TEST_CASE("The heading says which comparison it is") {
                                        Catch::Contains("fastest as published"));
   CHECK_THAT(run(compare(two)).out,
              Catch::Contains("compared as named") && Catch::Contains("fastest as named"));
-  CHECK_THAT(run(compare(two + Words{"--recompute", "full", "--framework", "deepspeed-0.9"})).out,
+  CHECK_THAT(run(compare(two + Words{"--recompute", "full", "--framework", "deepspeed-0.9", "--set",
+                                     "gpu.memory=16GB", "host.memory=64GB"}))
+                 .out,
              Catch::Contains("all as run by deepspeed-0.9, with recompute=full") &&
                  Catch::Contains("fastest as named with recompute=full"));
   const Outcome best = run(compare(two + Words{"--best", "--micro-batch", "1"}));

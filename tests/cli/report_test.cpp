@@ -113,5 +113,5 @@ TEST_CASE("several traces make one page") {
   const json report = run({"report", a, b, "--out", folder / "page.html", "--json"}).json();
   REQUIRE(report["traces"].size() == 2);
   CHECK(report["traces"][0]["trace"] == "a.json.gz");
-  CHECK(report["traces"][1]["policy"] == "fuyou");
+  CHECK_THAT(report["traces"][1]["policy"].get<std::string>(), Catch::StartsWith("fuyou"));
 }

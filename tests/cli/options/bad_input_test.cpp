@@ -37,7 +37,7 @@ TEST_CASE("Commands and options that do not exist are named, with what is near")
         "simulate: unknown option --modle",
         "did you mean --model"},
        {{"policies", "--frob"}, "policies: unknown option --frob", "spillway policies --help"},
-       {{"models", "everything"}, "everything", "spillway models --help"},
+       {{"frameworks", "everything"}, "everything", "spillway frameworks --help"},
        {{"simulate", "--machine", "testbed", "--policy", "resident"},
         "--model is required",
         "simulate --help"},
