@@ -171,7 +171,7 @@ TEST_CASE("pictures of --why and of knee are drawn, the same bytes each time") {
   const std::string why = read_file(folder / "1why.svg"), plot = read_file(folder / "1knee.svg");
   CHECK(why == read_file(folder / "2why.svg"));
   CHECK(plot == read_file(folder / "2knee.svg"));
-  CHECK_THAT(why, Catch::Contains("gpu memory") && Catch::Contains("memory in use") &&
+  CHECK_THAT(why, Catch::Contains("GPU memory") && Catch::Contains("memory in use") &&
                       Catch::Contains("A, zero-infinity") && Catch::Contains("B, greedysnake"));
   CHECK_THAT(plot, Catch::Contains("number of SSDs") && Catch::Contains("tokens/s"));
 }
