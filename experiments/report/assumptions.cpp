@@ -3,112 +3,62 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <nlohmann/json.hpp>
-#include <sstream>
-#include "base/errors.hpp"
+
+#include "base/units.hpp"
+#include "experiments/report/facts.hpp"
 #include "policies/framework/framework.hpp"
-#include "policies/machine/field_reader.hpp"
+#include "policies/machine/machine_account.hpp"
 #include "policies/workload/workload_json.hpp"
 
 namespace spillway {
 
 namespace {
 
-struct Value {
-  std::string text, source;
-};
-
-Value value_of(const toml::node& node) {
-  if (const auto* table = node.as_table()) {
-    Value value;
-    if (const toml::node* inner = table->get("value")) value = value_of(*inner);
-    if (const auto source = (*table)["source"].value<std::string>()) value.source = *source;
-    return value;
-  }
-  if (const auto text = node.value<std::string>()) return {*text, ""};
-  std::ostringstream text;
-  node.visit([&](const auto& one) { text << one; });
-  return {text.str(), ""};
-}
-
-// Of all keys that machine_to_toml writes.
-std::map<std::string, Value> values_of(const Machine& machine) {
-  std::map<std::string, Value> values;
-  const toml::table document = toml::parse(machine_to_toml(machine));
-  for (const std::string& key : machine_keys()) {
-    const std::size_t dot = std::min(key.find('.'), key.size());
-    const auto first = document[key.substr(0, dot)];
-    const auto found = dot == key.size() ? first : first[key.substr(dot + 1)];
-    if (const toml::node* node = found.node()) values[key] = value_of(*node);
-  }
-  return values;
-}
-
-bool begins(const std::string& text, std::string_view with) { return text.starts_with(with); }
-
-std::string origin_of(const Value& value, bool set_by_hand, bool is_usual) {
-  if (set_by_hand) return "set by hand";
-  if (begins(value.source, "extrapolated")) return "extrapolated";
-  if (begins(value.source, "derived") || begins(value.source, "ssd.by_count at")) return "derived";
-  if (!value.source.empty()) return "given";
-  return is_usual ? "assumed" : "given";
-}
-
-// Rows of tables that a file may have beside its keys.
-struct Rows {
-  const char* key;
-  std::size_t count;
-};
-
-std::vector<Rows> tables_of(const Machine& machine) {
-  return {{"gpu.by_shape", machine.gpu.by_shape.size()},
-          {"ssd.by_count", machine.ssd.by_count.size()},
-          {"ssd.by_queue_depth", machine.ssd.by_queue_depth.size()},
-          {"ssd.by_read_share",
-           machine.ssd.by_read_share.size() + machine.ssd.read_share_by_depth.size()},
-          {"cluster.collectives", machine.cluster.collectives.size()},
-          {"kernel", machine.kernels.size()},
-          {"reference", machine.references.size()},
-          {"trial", machine.trials.size()}};
+// A step at one end of a range, and how far that is from the step as it is.
+Cell moved_cell(const std::optional<double>& seconds, double step_seconds) {
+  if (!seconds || step_seconds <= 0) return {};
+  return number_cell(*seconds, fmt::format("{} ({})", format_seconds(*seconds),
+                                           signed_percent_text(*seconds / step_seconds - 1)));
 }
 
 }  // namespace
 
-PageTable machine_table(const Machine& machine, const std::vector<std::string>& overrides) {
+PageTable machine_table(const Machine& machine) {
+  const MachineAccount account = account_of(machine);
   PageTable table;
   table.columns = {{"key"},
                    {"value"},
                    {"origin", false,
-                    "given: in the machine file; derived: follows from other keys; extrapolated: "
-                    "beyond the rows of a table; assumed: the file leaves it out"},
+                    "given: in the machine file; derived: follows from other keys; assumed: the "
+                    "file leaves it out, or says so"},
                    {"source"}};
-  const auto values = values_of(machine);
-  const auto usual = values_of(Machine{});
-  const bool is_cluster = machine.cluster.count() > 1;
-  const auto is_by_hand = [&](const std::string& key) {
-    return std::any_of(overrides.begin(), overrides.end(),
-                       [&](const std::string& one) { return begins(one, key + "="); });
-  };
-  for (const std::string& key : machine_keys()) {
-    const auto value = values.find(key);
-    if (value == values.end() || (begins(key, "cluster.") && !is_cluster)) continue;
-    const auto other = usual.find(key);
-    const bool is_usual = other != usual.end() && other->second.text == value->second.text;
-    const bool is_number = key.find('.') != std::string::npos;
-    table.rows.push_back(
-        {{key},
-         {value->second.text},
-         {is_number ? origin_of(value->second, is_by_hand(key), is_usual) : "given"},
-         {value->second.source}});
+  for (const MachineValue& value : account.values) {
+    if (!account.concerns(value.key)) continue;
+    table.rows.push_back({{value.key}, {value.shown}, {to_string(value.origin)}, {value.source}});
   }
-  for (const Rows& rows : tables_of(machine)) {
-    if (rows.count == 0) continue;
-    const auto source = machine.sources.find(rows.key);
-    table.rows.push_back({{rows.key},
-                          {fmt::format("{} row{}", rows.count, rows.count == 1 ? "" : "s")},
-                          {"given"},
-                          {source == machine.sources.end() ? "" : source->second}});
+  for (const MachineTable& rows : account.tables)
+    table.rows.push_back({{rows.key}, {rows.summary}, {to_string(rows.origin)}, {rows.source}});
+  return table;
+}
+
+PageTable effects_table(const AssumptionEffects& effects) {
+  PageTable table;
+  table.columns = {{"assumed"},
+                   {"taken as"},
+                   {"may be"},
+                   {"the step then, at one end", true},
+                   {"at the other", true},
+                   {"why it is assumed, and where the range is from"}};
+  for (const AssumedEffect& effect : effects.effects) {
+    const AssumedValue& value = effect.value;
+    if (!effect.low_step_seconds) continue;
+    table.rows.push_back({{value.name()},
+                          {value.value},
+                          {value.low + " to " + value.high},
+                          moved_cell(effect.low_step_seconds, effects.step_seconds),
+                          moved_cell(effect.high_step_seconds, effects.step_seconds),
+                          {value.why + "; " + value.range_source}});
   }
   return table;
 }

@@ -232,10 +232,19 @@ std::string assumptions_body(const TraceStudy& study) {
   }
   std::string text = notes_html(notes);
   text += table_html(workload_table(schedule));
+  if (study.effects) {
+    const PageTable effects = effects_table(*study.effects);
+    text += effects.rows.empty()
+                ? notes_html({"No value that moves the step is assumed."})
+                : fmt::format(
+                      "<p>A step is predicted to take {}. What is assumed moves it so far:</p>\n",
+                      escaped(format_seconds(study.effects->step_seconds))) +
+                      table_html(effects);
+  }
   if (problem.machine.gpu.flops <= 0)
     return text + notes_html({"The run knew no rates of its machine."});
   return text + "<details open><summary>The machine, number by number</summary>\n" +
-         table_html(machine_table(problem.machine, problem.overrides)) + "</details>\n";
+         table_html(machine_table(problem.machine)) + "</details>\n";
 }
 
 }  // namespace

@@ -106,6 +106,9 @@ void explain_last(TraceStudy& study) {
                               explain_recorded(*study.schedule, std::move(last.times))};
 }
 
+// The schedule is simulated some twenty times for the effects of what is assumed.
+constexpr std::size_t most_tasks_for_effects = 200'000;
+
 void rebuild(TraceStudy& study, const std::string& origin, const StudyRequest& request) {
   try {
     study.validation = validate_trace(study.trace, origin, request.machine, request.set_by_hand);
@@ -113,8 +116,12 @@ void rebuild(TraceStudy& study, const std::string& origin, const StudyRequest& r
     study.schedule =
         request.machine ? rebuild_schedule(study.trace, origin) : study.validation->schedule;
     study.predicted_why = explain(study.validation->schedule, study.validation->predicted);
+    if (study.validation->schedule.tasks().size() <= most_tasks_for_effects)
+      study.effects =
+          effects_of_assumptions(study.validation->schedule, study.validation->predicted);
   } catch (const InputError& error) {
     study.validation.reset();
+    study.predicted_why.reset();
     study.notes.push_back("There is no prediction to hold it against: " + text_of(error, request));
     try {
       study.schedule = rebuild_schedule(study.trace, origin);

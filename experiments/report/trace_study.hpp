@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/message.hpp"
+#include "experiments/questions/assumptions.hpp"
 #include "experiments/validate/validate.hpp"
 #include "sim/explanation.hpp"
 #include "traces/trace.hpp"
@@ -36,6 +37,9 @@ struct TraceStudy {
   std::optional<Schedule> schedule;      // nothing: a note says why
   std::optional<Validation> validation;  // nothing: a note says why
   std::optional<Explanation> predicted_why;
+  // How far the predicted step rests on what the machine file assumes; of a schedule of many tasks
+  // it is not looked for.
+  std::optional<AssumptionEffects> effects;
   // Of one whole run of the schedule, the last one recorded. Its times count from begin_ns.
   struct Run {
     std::int32_t segment = 0;

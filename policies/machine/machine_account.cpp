@@ -267,11 +267,12 @@ bool MachineAccount::concerns(const std::string& key) const {
   return true;
 }
 
-MachineAccount account_of_machine(const std::string& name_or_path,
-                                  const std::vector<std::string>& overrides) {
+namespace {
+
+// `scaling`: what the file says of one drive, where it does.
+MachineAccount account_with(const Machine& machine, DriveScaling scaling) {
   MachineAccount account;
-  DriveScaling scaling;
-  account.machine = load_machine(name_or_path, overrides, scaling);
+  account.machine = machine;
   Machine in_file = as_in_file(account.machine);
   std::map<std::string, std::string> sources = in_file.sources;
   if (in_file.host.reserved_share > 0)
@@ -286,5 +287,16 @@ MachineAccount account_of_machine(const std::string& name_or_path,
   account.tables = Tables(account.machine, scaling).take();
   return account;
 }
+
+}  // namespace
+
+MachineAccount account_of_machine(const std::string& name_or_path,
+                                  const std::vector<std::string>& overrides) {
+  DriveScaling scaling;
+  const Machine machine = load_machine(name_or_path, overrides, scaling);
+  return account_with(machine, scaling);
+}
+
+MachineAccount account_of(const Machine& machine) { return account_with(machine, {}); }
 
 }  // namespace spillway

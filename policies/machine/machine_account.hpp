@@ -51,5 +51,7 @@ struct MachineAccount {
 // As load_machine(); throws what it throws.
 MachineAccount account_of_machine(const std::string& name_or_path,
                                   const std::vector<std::string>& overrides = {});
+// Of a machine that was read before. What its file said of one drive is in its table of drives.
+MachineAccount account_of(const Machine& machine);
 
 }  // namespace spillway
