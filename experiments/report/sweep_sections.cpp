@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "base/errors.hpp"
 #include "base/units.hpp"
@@ -248,12 +249,19 @@ SweepPages sweep_pages(const Directory& folder, const SweepTable& table) {
         "bound_by", "efficiency", "memory.gpu.peak_bytes", "memory.host.peak_bytes",
         "memory.ssd.peak_bytes", "ssd_bytes_written_per_step", "extrapolated", "reason"})
     all.shown.emplace_back(column);
-  // The last axis that is a quantity goes along x; the others tell the lines apart.
+  // Of the axes that are quantities the one with the most values goes along x; the others tell the
+  // lines apart.
+  std::size_t most = 0;
   for (const std::string& axis : axes) {
     const std::size_t c = table.find(axis);
-    if (std::all_of(table.rows.begin(), table.rows.end(),
-                    [&](const auto& row) { return axis_value(row[c]).has_value(); }))
-      all.x = axis;
+    std::set<std::string> values;
+    for (const auto& row : table.rows) values.insert(row[c]);
+    const bool is_quantity = std::all_of(values.begin(), values.end(), [](const std::string& text) {
+      return axis_value(text).has_value();
+    });
+    if (!is_quantity || values.size() <= most) continue;
+    all.x = axis;
+    most = values.size();
   }
   for (const std::string& axis : axes) {
     if (axis != all.x) all.by.push_back(axis);
