@@ -63,7 +63,7 @@ PageTable kinds_table(const Validation& v) {
                    {"measured", true, "seconds a step, all tasks of the kind added up"},
                    {"error", true, "predicted / measured - 1"},
                    {"on the critical path, predicted", true, "seconds a step"},
-                   {"measured", true, "seconds a step"}};
+                   {"on it, measured", true, "seconds a step"}};
   for (const Quantity& kind : v.comparison.kinds) {
     std::vector<Cell> row = {{kind.name},
                              seconds_cell(kind.predicted_seconds),

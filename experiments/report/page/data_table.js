@@ -25,9 +25,9 @@ const DataTables = (() => {
     // Results have 17 digits; people need fewer, and have all of them where the mouse rests.
     shown(row) {
       const text = this.text(row);
-      if (!this.is_number || this.numbers || text.length < 8) return text;
-      const value = Number(text);
-      return this.name.endsWith("bytes") || this.name.includes("bytes_") ? S.bytes(value) : S.number(value, 5);
+      if (!this.is_number || this.numbers || text === "") return text;
+      if (/(^|[._])bytes($|[._])/.test(this.name)) return S.bytes(Number(text));
+      return text.length < 8 ? text : S.number(Number(text), 5);
     }
   }
 
@@ -175,7 +175,8 @@ const DataTables = (() => {
       for (const row of this.filtered()) {
         const at = x.number(row), value = y.number(row);
         if (at === null || value === null) continue;
-        const name = others.map((one) => one.text(row)).filter((text) => text !== "").join(", ") || "all rows";
+        const name = others.filter((one) => one.text(row) !== "")
+          .map((one) => (one.is_number ? one.name + " " : "") + one.text(row)).join(", ") || "all rows";
         if (!series.has(name)) series.set(name, []);
         series.get(name).push([at, value]);
       }
