@@ -72,10 +72,11 @@ std::string effects_text(const AssumptionEffects& effects) {
   if (moving == 0)
     return "assumed        no value that moves the step: all of them are given\n" +
            timeless_text(timeless);
+  const std::string how_many = named > 0 ? fmt::format("{} of {} values", named, moving)
+                                         : fmt::format("none of {} values", moving);
   std::string text = fmt::format(
-      "assumed        {} of {} values may move the step by more than {:g} %; all at their ends: {} "
-      "to {} ({})\n",
-      named, moving, 100 * worth_naming, format_seconds(effects.fastest_seconds),
+      "assumed        {} may move the step by more than {:g} %; at their ends: {} to {} ({})\n",
+      how_many, 100 * worth_naming, format_seconds(effects.fastest_seconds),
       format_seconds(effects.slowest_seconds),
       range_text(effects.fastest_seconds, effects.slowest_seconds, step));
   for (std::size_t i = 0; i < named; ++i) {
@@ -85,7 +86,8 @@ std::string effects_text(const AssumptionEffects& effects) {
                         range_text(*one.low_step_seconds, *one.high_step_seconds, step));
   }
   if (!others.empty())
-    text += fmt::format("  the other {} assumed value{} by less than {:g} %: {}\n", others.size(),
+    text += fmt::format("  {}{} assumed value{} by less than {:g} %: {}\n",
+                        named > 0 ? "the other " : "", others.size(),
                         others.size() == 1 ? " moves it" : "s move it", 100 * worth_naming,
                         names_of(others));
   return text + timeless_text(timeless);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <vector>
 
 #include "base/units.hpp"
@@ -49,6 +50,14 @@ std::string usable_text(const Machine& machine) {
   return text;
 }
 
+// A source without the word that says its origin, which has a column of its own.
+std::string without_origin(const std::string& source) {
+  for (const std::string_view word : {"derived: ", "assumed: "}) {
+    if (source.rfind(word, 0) == 0) return source.substr(word.size());
+  }
+  return source;
+}
+
 std::array<int, 3> count_origins(const MachineAccount& account) {
   std::array<int, 3> counts{};
   for (const MachineValue& value : account.values) {
@@ -62,7 +71,7 @@ std::string tables_text(const MachineAccount& account) {
   std::string text;
   for (const MachineTable& table : account.tables) {
     text += fmt::format("\n{}: {}, {}: {}\n", table.key, table.summary, to_string(table.origin),
-                        table.source);
+                        without_origin(table.source));
     std::vector<std::vector<std::string>> rows = {table.columns};
     rows.insert(rows.end(), table.rows.begin(), table.rows.end());
     text += columns_text(rows, "  ");
@@ -83,7 +92,7 @@ std::string machine_text(const MachineAccount& account) {
       {"key", "value", "origin", "from where, by which rule, or why"}};
   for (const MachineValue& value : account.values) {
     if (value.key == "name" || value.key == "description" || !account.concerns(value.key)) continue;
-    rows.push_back({value.key, value.shown, to_string(value.origin), value.source});
+    rows.push_back({value.key, value.shown, to_string(value.origin), without_origin(value.source)});
   }
   text += columns_text(rows, "");
   if (machine.ssd.count == 0) text += "without drives: the other keys of ssd say nothing\n";
@@ -134,12 +143,12 @@ std::string policy_text(const PolicyInfo& info) {
   if (info.for_several_ranks)
     text += "for several ranks; with one it is policy resident (docs/ranks.md)\n";
   text += fmt::format("\n--policy {}:SETTING=VALUE,...\n\n", info.name);
-  std::vector<std::vector<std::string>> rows = {
-      {"setting", "type", "domain", "default", "meaning"}};
-  for (const PolicyOption& option : info.options)
-    rows.push_back({option.name, type_of(option.domain), option.domain.values, option.default_value,
-                    option.help});
-  return text + columns_text(rows, "");
+  for (const PolicyOption& option : info.options) {
+    text +=
+        fmt::format("{} ({}), default {}\n    {}\n    {}\n", option.name, type_of(option.domain),
+                    option.default_value, option.domain.values, option.help);
+  }
+  return text;
 }
 
 ordered_json policy_json(const PolicyInfo& info) {

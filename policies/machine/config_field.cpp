@@ -71,13 +71,22 @@ std::string exact_whole(std::uint64_t value,
   return fmt::format("{}{}", value, (units.end() - 1)->second);
 }
 
+// Four significant digits: 1.008e12 -> "1.008 TB/s".
+std::string shown_rate(double rate, const char* unit) {
+  static constexpr std::array<const char*, 6> prefixes = {"", "k", "M", "G", "T", "P"};
+  constexpr double rounds_up = 999.95;  // to four digits
+  std::size_t prefix = 0;
+  for (; prefix + 1 < prefixes.size() && rate >= rounds_up; ++prefix) rate /= 1000;
+  return fmt::format("{:.4g} {}{}", rate, prefixes[prefix], unit);
+}
+
 template <class Parse>
-Field rate_field(std::string key, double& value, const char* example, const char* unit, Parse parse,
-                 std::string (*format)(double)) {
+Field rate_field(std::string key, double& value, const char* example, const char* unit,
+                 Parse parse) {
   Field field = make_field(std::move(key), Field::Form::text, example);
   field.set = [&value, parse](const std::string& text) { value = parse(text); };
   field.get = [&value, unit] { return exact_decimal(value, unit); };
-  field.show = [&value, format] { return format(value); };
+  field.show = [&value, unit] { return shown_rate(value, unit); };
   return field;
 }
 
@@ -154,18 +163,15 @@ Field bytes_field(std::string key, std::uint64_t& value) {
 }
 
 Field bandwidth_field(std::string key, double& value) {
-  return rate_field(std::move(key), value, "\"21GB/s\"", "B/s", parse_bytes_per_second,
-                    format_bytes_per_second);
+  return rate_field(std::move(key), value, "\"21GB/s\"", "B/s", parse_bytes_per_second);
 }
 
 Field flops_field(std::string key, double& value) {
-  return rate_field(std::move(key), value, "\"160TFLOPS\"", "FLOPS", parse_flops_per_second,
-                    format_flops_per_second);
+  return rate_field(std::move(key), value, "\"160TFLOPS\"", "FLOPS", parse_flops_per_second);
 }
 
 Field params_per_second_field(std::string key, double& value) {
-  return rate_field(std::move(key), value, "\"1.2Gparam/s\"", "param/s", parse_params_per_second,
-                    [](double rate) { return fmt::format("{:.4g} Gparam/s", rate / 1e9); });
+  return rate_field(std::move(key), value, "\"1.2Gparam/s\"", "param/s", parse_params_per_second);
 }
 
 Field nanoseconds_field(std::string key, std::int64_t& value) {

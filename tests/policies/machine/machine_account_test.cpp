@@ -71,6 +71,7 @@ TEST_CASE("Given, derived and assumed are told apart, by file, rule and what is 
   const MachineValue flops = value_of(account, "gpu.flops");
   CHECK(flops.origin == Origin::given);
   CHECK(flops.shown == "160.3 TFLOPS");
+  CHECK(value_of(account, "gpu.memory_bandwidth").shown == "1.008 TB/s");
   CHECK_THAT(flops.source, Catch::StartsWith("Ratel, ICDE 2025"));
   CHECK(value_of(account, "host.memory").source == "set on the command line");
   CHECK(value_of(account, "host.memory").origin == Origin::given);
@@ -95,7 +96,7 @@ TEST_CASE("A file without sources: what it gives is given all the same") {
   const MachineAccount account = account_of_machine(path, {"ssd.write=1GB/s"});
   CHECK(value_of(account, "pcie.h2d").origin == Origin::given);
   CHECK(value_of(account, "pcie.h2d").source == "no source is given");
-  CHECK(value_of(account, "ssd.write").shown == "1.0 GB/s");
+  CHECK(value_of(account, "ssd.write").shown == "1 GB/s");
   CHECK(value_of(account, "ssd.law").origin == Origin::assumed);
   CHECK(value_of(account, "ssd.law").value == "capped");
   CHECK(value_of(account, "host.adam_rate").origin == Origin::derived);
