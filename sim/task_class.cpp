@@ -36,8 +36,15 @@ const char* name_among_ranks(const TaskClass& task_class) {
 
 TaskClass class_of(const Schedule& schedule, const Task& task) {
   TaskClass result{task.lane, task.kind, std::nullopt};
-  if (moves_bytes(task.kind) && task.access_count > 0)
-    result.buffer = schedule.buffers()[schedule.accesses(task)[0].buffer].kind;
+  if (!moves_bytes(task.kind) || task.access_count == 0) return result;
+  const std::span<const Access> accesses = schedule.accesses(task);
+  const Access* named = &accesses[0];
+  // What is written to the SSD may come from a host buffer that tensors of several kinds share:
+  // where it goes to says what it is.
+  for (const Access& access : accesses) {
+    if (task.kind == TaskKind::write && access.role == Role::destination) named = &access;
+  }
+  result.buffer = schedule.buffers()[named->buffer].kind;
   return result;
 }
 
