@@ -5,7 +5,7 @@
 
 #include "base/errors.hpp"
 #include "experiments/plan/recurrence.hpp"
-#include "policies/common/miniature.hpp"
+#include "policies/common/schedule_reuse.hpp"
 #include "sim/steady_state.hpp"
 
 namespace spillway {
@@ -156,13 +156,13 @@ class Part {
 // Finds the price of one policy, by the least work that tells.
 class Pricing {
  public:
-  Pricing(const Problem& problem, const std::string& policy, int steps)
-      : problem_(problem), policy_(policy), steps_(steps) {}
+  Pricing(ScheduleReuse& reuse, const Problem& problem, const std::string& policy, int steps)
+      : reuse_(reuse), problem_(problem), policy_(policy), steps_(steps) {}
 
   // Nothing where only the whole schedule tells.
   std::optional<Price> price() {
     if (steps_ <= steps_built || problem_.model.layers < fewest_layers) return std::nullopt;
-    miniatures_ = find_miniatures(problem_, policy_, steps_built);
+    miniatures_ = reuse_.miniatures(problem_, policy_, steps_built);
     if (!miniatures_) return std::nullopt;
     std::optional<Price> price = by_miniatures();
     if (price) price->tasks = tasks_;
@@ -192,7 +192,7 @@ class Pricing {
   }
   // Nothing where it does not fit, or its steps are not alike.
   std::optional<Part> miniature(std::int64_t layers) {
-    const Schedule schedule = build_miniature(problem_, *miniatures_, layers, steps_built);
+    const Schedule schedule = reuse_.miniature(problem_, layers);
     tasks_ += schedule.tasks_emitted();
     if (!schedule.fits()) return std::nullopt;
     tasks_ += schedule.tasks().size();
@@ -224,6 +224,7 @@ class Pricing {
            most_uneven_time * one;
   }
 
+  ScheduleReuse& reuse_;
   const Problem& problem_;
   const std::string& policy_;
   const int steps_;
@@ -256,8 +257,14 @@ Price price_of(const Evaluation& evaluation) {
 }
 
 std::optional<Price> quick_price(const Problem& problem, const std::string& policy, int steps) {
+  ScheduleReuse none;
+  return quick_price_with(none, problem, policy, steps);
+}
+
+std::optional<Price> quick_price_with(ScheduleReuse& reuse, const Problem& problem,
+                                      const std::string& policy, int steps) {
   try {
-    return Pricing(problem, policy, steps).price();
+    return Pricing(reuse, problem, policy, steps).price();
   } catch (const InputError&) {  // evaluate() says it of the whole problem
     return std::nullopt;
   }

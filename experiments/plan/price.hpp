@@ -42,6 +42,9 @@ Price price(const Problem& problem, const std::string& policy, int steps = defau
 // Nothing where only the whole schedule tells the price.
 std::optional<Price> quick_price(const Problem& problem, const std::string& policy,
                                  int steps = default_steps);
+// Builds only what `reuse` does not have.
+std::optional<Price> quick_price_with(ScheduleReuse& reuse, const Problem& problem,
+                                      const std::string& policy, int steps = default_steps);
 
 // The price of what was evaluated.
 Price price_of(const Evaluation& evaluation);

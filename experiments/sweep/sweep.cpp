@@ -112,7 +112,8 @@ Json evaluate_json(const SweepPoint& point, ScheduleReuse& reuse) {
   if (const auto settle = settings.settle()) settle(problem);
   // A price has no times of tasks, from which an explanation follows.
   if (!point.explains) {
-    if (const std::optional<Price> one = quick_price(problem, settings.policy, settings.steps))
+    if (const std::optional<Price> one =
+            quick_price_with(reuse, problem, settings.policy, settings.steps))
       return priced_json(problem, *one, settings.steps);
   }
   return evaluated_json(evaluate_with(reuse, problem, settings.policy, settings.steps),

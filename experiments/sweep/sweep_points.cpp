@@ -105,13 +105,14 @@ class Planner {
       ++plan_.left_out;
       return;
     }
+    // Combinations that differ in options of other policies only are one.
+    std::string row;
+    for (const std::string& cell : point.cells) row += cell + "\n";
+    if (!rows_.insert(std::move(row)).second) return;
     resolve(settings, point);
-    std::string row = point.identity;
-    for (const std::string& cell : point.cells) row += "\n" + cell;
-    const bool is_new_row = rows_.insert(row).second;
     if (seen_.insert(point.identity).second) {
       plan_.points.push_back(std::move(point));
-    } else if (is_new_row) {
+    } else {
       ++plan_.same;
     }
   }

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <numeric>
 
-#include "policies/common/settler.hpp"
 #include "policies/framework/framework.hpp"
 
 namespace spillway {
@@ -118,6 +117,7 @@ class SettlerByMiniatures : public Settler {
 
  private:
   TierBytes live_of(std::size_t k, std::int64_t few) {
+    note_tried(k);
     return emit(of_layers(problem_, few), with(k),
                 {.steps = std::min(steps_, 2),
                  .recording = Recording::lifetimes,
@@ -147,9 +147,8 @@ class SettlerByMiniatures : public Settler {
 
 }  // namespace
 
-std::optional<Miniatures> find_miniatures(const Problem& problem, const std::string& policy,
-                                          int steps) {
-  ParsedPolicy parsed = parse_policy(policy);
+std::optional<Miniatures> find_miniatures(const Problem& problem, const ParsedPolicy& parsed,
+                                          int steps, std::optional<Settler::Grounds>* grounds) {
   problem.validate();
   // The first layers are not like the others where they are frozen.
   if (problem.framework != own_framework || problem.model.frozen_layers > 0 ||
@@ -172,10 +171,12 @@ std::optional<Miniatures> find_miniatures(const Problem& problem, const std::str
   SettlerByMiniatures settler(problem, parsed, steps, found.period);
   const std::size_t chosen = settler.alternatives() > 1 ? settler.choose() : 0;
   ParsedPolicy settled = settler.with(chosen);
+  const LiveLine& line = settler.line(chosen);
+  if (grounds != nullptr) *grounds = settler.grounds();
   if (settler.is_close() || (settler.alternatives() > 1 && !repeats(settled))) return std::nullopt;
   const std::int64_t layers = problem.model.layers;
-  found.per_layer = settler.line(chosen).beyond(layers - 1, layers);
-  found.live = settler.line(chosen).of_whole(layers);
+  found.per_layer = line.beyond(layers - 1, layers);
+  found.live = line.of_whole(layers);
   found.policy = std::move(settled);
   return found;
 }

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "policies/common/parsed_policy.hpp"
+#include "policies/common/settler.hpp"
 #include "policies/movement/plan.hpp"
 #include "policies/movement/step.hpp"
 #include "policies/schedule/buffer_planner.hpp"
@@ -29,9 +30,10 @@ struct Miniatures {
 // How to build miniatures of a policy's schedule of `steps` steps. Its open options are settled by
 // what miniatures say of the memory that each takes. Nothing where miniatures do not tell: what the
 // plan does depends on the number of layers, or an option is as close to a limit of memory as they
-// are exact.
-std::optional<Miniatures> find_miniatures(const Problem& problem, const std::string& policy,
-                                          int steps);
+// are exact. `grounds`, if given, becomes what Settler::grounds() says, where options were settled.
+std::optional<Miniatures> find_miniatures(const Problem& problem, const ParsedPolicy& policy,
+                                          int steps,
+                                          std::optional<Settler::Grounds>* grounds = nullptr);
 
 Schedule build_miniature(const Problem& problem, const Miniatures& miniatures, std::int64_t layers,
                          int steps);

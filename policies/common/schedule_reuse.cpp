@@ -1,31 +1,64 @@
 #include "policies/common/schedule_reuse.hpp"
 
+#include <utility>
+
+#include "base/errors.hpp"
+#include "policies/cost/costs.hpp"
+
 namespace spillway {
 
-namespace {
-
-// Whether problems differ in nothing but rates of the machine.
-bool are_as_large(const Problem& one, const Problem& other) {
-  return one.model == other.model && one.workload == other.workload &&
-         one.framework == other.framework && one.frozen_in_place == other.frozen_in_place &&
-         one.backend() == other.backend() && capacities(one.machine) == capacities(other.machine);
+// Whether they differ in nothing but rates of the machine.
+bool ScheduleReuse::is_alike(const Origin& one, const Origin& other) {
+  const Problem &a = one.problem, &b = other.problem;
+  return one.policy == other.policy && one.steps == other.steps && a.model == b.model &&
+         a.workload == b.workload && a.framework == b.framework &&
+         a.frozen_in_place == b.frozen_in_place && a.backend() == b.backend() &&
+         capacities(a.machine) == capacities(b.machine);
 }
-
-}  // namespace
 
 Schedule ScheduleReuse::build(const Problem& problem, const std::string& policy, int steps) {
   const ParsedPolicy parsed = parse_policy(policy);
   require_buildable(problem, steps);
   policy_of(parsed)->check(problem);
   Settler settler(problem, parsed, steps);
-  if (last_ && last_->policy == policy && last_->schedule.steps() == steps &&
-      are_as_large(problem, last_->schedule.problem()) && settler.is_on(last_->grounds))
+  Origin origin{problem, policy, steps};
+  if (last_ && is_alike(origin, last_->origin) && settler.is_on(last_->grounds))
     return last_->schedule.of(problem);
   last_.reset();
   Schedule schedule = settler.build();
   if (std::optional<Settler::Grounds> grounds = settler.grounds())
-    last_ = Built{schedule, policy, *std::move(grounds)};
+    last_ = Built{std::move(origin), *std::move(grounds), schedule};
   return schedule;
+}
+
+std::optional<Miniatures> ScheduleReuse::miniatures(const Problem& problem,
+                                                    const std::string& policy, int steps) {
+  const ParsedPolicy parsed = parse_policy(policy);
+  problem.validate();
+  const std::unique_ptr<Policy> object = policy_of(parsed);
+  object->check(problem);
+  Found found{{problem, policy, steps}, to_text(object->plan(problem, Costs(problem))), {}, {}, {}};
+  if (found_ && found_->grounds && found_->plan == found.plan &&
+      is_alike(found.origin, found_->origin) &&
+      Settler(problem, parsed, steps).is_on(*found_->grounds))
+    return found_->miniatures;
+  found_.reset();
+  found.miniatures = find_miniatures(problem, parsed, steps, &found.grounds);
+  found_ = std::move(found);
+  return found_->miniatures;
+}
+
+Schedule ScheduleReuse::miniature(const Problem& problem, std::int64_t layers) {
+  SPILLWAY_ASSERT(found_ && found_->miniatures);
+  const auto known = found_->built.find(layers);
+  if (known != found_->built.end()) {
+    Problem small = problem;
+    small.model.layers = layers;
+    return known->second.of(small);
+  }
+  const Schedule built =
+      build_miniature(problem, *found_->miniatures, layers, found_->origin.steps);
+  return found_->built.emplace(layers, built).first->second;
 }
 
 }  // namespace spillway

@@ -66,6 +66,9 @@ class Settler {
   }
 
  protected:
+  // That what is settled follows from the plan of alternative `k`.
+  void note_tried(std::size_t k) { tried_.insert(k); }
+
   using Tiers = std::initializer_list<Tier>;
 
   virtual bool fit(const TierBytes& bytes, Tiers tiers);
@@ -93,14 +96,14 @@ class Settler {
     return given ? given->keeps_any() : plan(k).retention.keeps_any();
   }
   Program full(std::size_t k, const TierBytes& spare = {}) {
-    tried_.insert(k);
+    note_tried(k);
     Program program = emit(problem_, with(k), {.steps = steps_, .spare = spare});
     tasks_tried_ += program.task_count();
     return program;
   }
   // A trial of two steps and the epilogue is close to the peaks of longer schedules.
   Program trial(std::size_t k, Recording recording) {
-    tried_.insert(k);
+    note_tried(k);
     Program program =
         emit(problem_, with(k), {.steps = std::min(steps_, 2), .recording = recording});
     tasks_tried_ += program.task_count();

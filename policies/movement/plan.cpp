@@ -213,13 +213,14 @@ void for_fields(PlanType& plan, const Field& field) {
 }  // namespace
 
 std::string to_text(const Plan& plan) {
+  static const std::vector<PlanField> standard = plan_fields();
   std::string text;
-  const std::vector<PlanField> standard = plan_fields();
-  const std::vector<PlanField> fields = plan_fields(plan);
-  for (std::size_t k = 0; k < fields.size(); ++k) {
-    if (fields[k].value == standard[k].value) continue;
-    text += fmt::format("{}{}={}", text.empty() ? "" : " ", fields[k].name, fields[k].value);
-  }
+  auto usual = standard.begin();
+  for_fields(plan, [&](const char* name, const auto& value, const auto& domain, const char*) {
+    const std::string written = domain.write(value);
+    if (written != (usual++)->value)
+      text += fmt::format("{}{}={}", text.empty() ? "" : " ", name, written);
+  });
   return text;
 }
 

@@ -69,5 +69,46 @@ TEST_CASE("a schedule whose plan follows from rates is built anew for others") {
   }
 }
 
+TEST_CASE("miniatures are found and built anew only where they would be others") {
+  const auto problem_of = [](std::vector<std::string> overrides) {
+    Problem problem = problem_on(overrides);
+    problem.model = load_model("gpt-65b");
+    return problem;
+  };
+  const auto check = [](ScheduleReuse& reuse, const Problem& problem, const std::string& policy) {
+    const std::optional<Miniatures> found = reuse.miniatures(problem, policy, 3);
+    const std::optional<Miniatures> anew = find_miniatures(problem, parse_policy(policy), 3);
+    REQUIRE(found.has_value() == anew.has_value());
+    if (!found) return std::optional<Schedule>();
+    CHECK(found->policy.options == anew->policy.options);
+    CHECK(found->period == anew->period);
+    CHECK(found->per_layer == anew->per_layer);
+    CHECK(found->live == anew->live);
+    const std::int64_t layers =
+        miniature_layers(problem.model.layers, found->period, 6 + 2 * found->period);
+    Schedule small = reuse.miniature(problem, layers);
+    CHECK(small.fingerprint() == build_miniature(problem, *anew, layers, 3).fingerprint());
+    CHECK(small.problem().model.layers == layers);
+    CHECK(small.problem().machine.gpu.flops == problem.machine.gpu.flops);
+    return std::optional(std::move(small));
+  };
+  ScheduleReuse reuse;
+  const auto slow = check(reuse, problem_of({"gpu.flops=80TFLOPS"}), "greedysnake");
+  const auto fast = check(reuse, problem_of({"gpu.flops=320TFLOPS"}), "greedysnake");
+  const auto less = check(reuse, problem_of({"host.memory=256GB"}), "greedysnake");
+  const auto delayed = check(reuse, problem_of({"host.memory=256GB"}), "greedysnake:alpha=0.5");
+  REQUIRE((slow && fast && less && delayed));
+  CHECK(is_same_schedule(*slow, *fast));
+  CHECK_FALSE(is_same_schedule(*fast, *less));
+  CHECK_FALSE(is_same_schedule(*less, *delayed));
+  // What follows from rates, and what miniatures do not tell.
+  for (const char* policy : {"fuyou:swap=auto", "fuyou", "zero-infinity", "greedysnake"}) {
+    for (const char* flops : {"gpu.flops=20TFLOPS", "gpu.flops=320TFLOPS"}) {
+      for (const char* drives : {"ssd.count=1", "ssd.count=12"})
+        check(reuse, problem_of({flops, drives, "ssd.capacity=20TB"}), policy);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace spillway
