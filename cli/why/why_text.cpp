@@ -218,11 +218,6 @@ std::string change_text(const PlanSetting& setting) {
   return fmt::format("{}: {} -> {}", setting.name, setting.from, setting.to);
 }
 
-// "cannot be" where there is no plan that would say.
-std::string gain_text(const std::optional<double>& gain, const Times& times) {
-  return gain ? times(*gain) : "cannot be";
-}
-
 class AblationText {
  public:
   AblationText(const Why& why, const Times& times) : why_(why), times_(times) {}
@@ -248,10 +243,19 @@ class AblationText {
   }
 
  private:
+  // "no plan" where nothing would say, with the number of the reason, which notes() lists.
+  std::string gain_text(const SettingEffect::Gain& gain) {
+    if (gain.seconds) return times_(*gain.seconds);
+    const auto known = std::find(reasons_.begin(), reasons_.end(), gain.why_not);
+    const auto number = known - reasons_.begin() + 1;
+    if (known == reasons_.end()) reasons_.push_back(gain.why_not);
+    return fmt::format("no plan ({})", number);
+  }
   void head() {
     const Ablation& ablation = why_.ablation;
-    std::string order = ablation.given == 0 ? "each time the one that gains most from there"
-                                            : "those asked for first, then what gains most";
+    std::string order = ablation.given == 0
+                            ? "each time the one that gains most from there, with what it needs"
+                            : "those asked for first, then what gains most";
     if (!ablation.ranked) order += "; the last by what they gain alone";
     text_ += fmt::format(
         "from A to B, one setting of policy {} at a time, {}\n{:<3} {:<52} {:>12} {:>13} {:>8} "
@@ -295,8 +299,8 @@ class AblationText {
     const bool is_alone = one.settings.size() == 1;
     const SettingEffect& effect = why_.ablation.effects[last];
     add_row(is_alone ? std::to_string(index + 1) : "", change_text(all[last]), shown_gain(one),
-            one.after_seconds, is_alone ? gain_text(effect.alone, times_) : "",
-            is_alone ? gain_text(effect.last, times_) : "");
+            one.after_seconds, is_alone ? gain_text(effect.alone) : "",
+            is_alone ? gain_text(effect.last) : "");
     explain(one);
   }
 
@@ -314,10 +318,17 @@ class AblationText {
     const std::vector<AblationStep>& steps = why_.ablation.steps;
     const AblationStep &first = steps[small_.front()], &last = steps[small_.back()];
     const AblationStep together{{}, "", first.before_seconds, last.after_seconds, last.bound_by};
+    constexpr std::size_t line_width = 110;
     std::string names;
+    std::size_t width = 0;  // of the last line
     for (const std::size_t i : small_) {
-      for (const std::size_t k : steps[i].settings)
-        names += fmt::format("{}{}", names.empty() ? "" : ", ", why_.settings.all()[k].name);
+      for (const std::size_t k : steps[i].settings) {
+        const std::string& name = why_.settings.all()[k].name;
+        const bool wraps = width + name.size() > line_width;
+        if (!names.empty()) names += wraps ? ",\n    " : ", ";
+        width = wraps ? name.size() : width + name.size() + 2;
+        names += name;
+      }
     }
     const std::string number = small_.size() == 1
                                    ? std::to_string(small_.front() + 1)
@@ -335,12 +346,15 @@ class AblationText {
     text_ +=
         "gains depend on what was changed before: `alone` is the gain in A, `last` what B loses "
         "without it\n";
+    for (std::size_t k = 0; k < reasons_.size(); ++k)
+      text_ += fmt::format("({}) {}\n", k + 1, reasons_[k]);
   }
 
   const Why& why_;
   const Times& times_;
   std::string text_;
   std::vector<std::size_t> small_;
+  std::vector<std::string> reasons_;  // why there is no plan, as numbered in the text
 };
 
 }  // namespace

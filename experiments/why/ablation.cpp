@@ -97,9 +97,17 @@ class AblationSearch {
     try_all(singles);
     for (std::size_t k = 0; k < count_; ++k) {
       SettingEffect effect;
-      if (const auto seconds = at(only(k)).seconds) effect.alone = answer_.a_seconds - *seconds;
-      if (const auto seconds = at(all_but(k)).seconds) effect.last = *seconds - answer_.b_seconds;
-      answer_.effects.push_back(effect);
+      if (const PlanTime& time = at(only(k)); time.seconds) {
+        effect.alone.seconds = answer_.a_seconds - *time.seconds;
+      } else {
+        effect.alone.why_not = time.why_not;
+      }
+      if (const PlanTime& time = at(all_but(k)); time.seconds) {
+        effect.last.seconds = *time.seconds - answer_.b_seconds;
+      } else {
+        effect.last.why_not = time.why_not;
+      }
+      answer_.effects.push_back(std::move(effect));
     }
   }
   Changed only(std::size_t k) const {
@@ -141,8 +149,7 @@ class AblationSearch {
       if (why_waiting_.empty()) why_waiting_ = time.why_not;
       return;
     }
-    const double before =
-        answer_.steps.empty() ? answer_.a_seconds : answer_.steps.back().after_seconds;
+    const double before = seconds_now();
     std::string why = waiting_.size() > 1 ? std::move(why_waiting_) : std::string();
     answer_.steps.push_back(
         {std::move(waiting_), std::move(why), before, *time.seconds, time.bound_by});
@@ -166,17 +173,55 @@ class AblationSearch {
         const std::optional<double> seconds = at(with(one)).seconds;
         if (seconds && (!best || *seconds < *at(with(*best)).seconds)) best = one;
       }
+      const bool gains_little =
+          !best || seconds_now() - *at(with(*best)).seconds < little * answer_.a_seconds;
+      if (gains_little && change_with_others(left)) continue;
       change(best.value_or(left.front()));
     }
+  }
+  double seconds_now() const {
+    return answer_.steps.empty() ? answer_.a_seconds : answer_.steps.back().after_seconds;
+  }
+
+  // Changes a setting of `left` that does not run by itself and that b loses most without, if it
+  // loses enough to matter, with those of the others that it cannot do without. False: there is
+  // none.
+  bool change_with_others(const std::vector<std::size_t>& left) {
+    if (!waiting_.empty()) return false;
+    std::optional<std::size_t> most;
+    for (const std::size_t one : left) {
+      const auto lost = answer_.effects[one].last.seconds;
+      if (at(with(one)).seconds || !lost || *lost < little * answer_.a_seconds) continue;
+      if (!most || *lost > *answer_.effects[*most].last.seconds) most = one;
+    }
+    if (!most) return false;
+    // All that is left makes b, which runs. Those come first that go without in vain.
+    std::vector<std::size_t> needed;
+    for (const std::size_t one : left) {
+      if (one != *most) needed.push_back(one);
+    }
+    for (std::size_t k = needed.size(); k-- > 0;) {
+      Changed fewer = with(*most);
+      for (std::size_t other = 0; other < needed.size(); ++other)
+        if (other != k) fewer[needed[other]] = true;
+      if (at(fewer).seconds) needed.erase(needed.begin() + static_cast<std::ptrdiff_t>(k));
+    }
+    if (needed.size() + 1 == left.size()) return false;  // in the usual order, then
+    change(*most);
+    for (const std::size_t one : needed) change(one);
+    return true;
   }
 
   // What gained most alone first; last, what cannot be alone.
   void change_by_effect(std::vector<std::size_t> left) {
     std::stable_sort(left.begin(), left.end(), [&](std::size_t a, std::size_t b) {
-      return answer_.effects[b].alone < answer_.effects[a].alone;
+      return answer_.effects[b].alone.seconds < answer_.effects[a].alone.seconds;
     });
     for (const std::size_t one : left) change(one);
   }
+
+  // Of what a takes: gains below are no reason to be changed next.
+  static constexpr double little = 0.01;
 
   const PlanSettings& settings_;
   const TimePlan& time_;

@@ -36,10 +36,14 @@ struct AblationStep {
   double gain() const { return before_seconds - after_seconds; }
 };
 
-// What a setting gains by itself; nothing: that plan cannot run, or does not fit.
+// What a setting gains by itself. Without seconds that plan cannot run, or does not fit.
 struct SettingEffect {
-  std::optional<double> alone;  // changed in a
-  std::optional<double> last;   // changed last: what b loses without it
+  struct Gain {
+    std::optional<double> seconds;
+    std::string why_not;  // where there are none
+  };
+  Gain alone;  // changed in a
+  Gain last;   // changed last: what b loses without it
 };
 
 struct Ablation {
@@ -65,8 +69,10 @@ struct AblationOptions {
 };
 
 // After the settings named first, the one that gains most is changed next, of those as good the
-// first in PlanSettings::all(). The same input gives the same answer, whatever the threads. Throws
-// InputError for names that are none of the settings.
+// first in PlanSettings::all(). Where none that can be changed by itself gains a hundredth of what
+// a takes, one that cannot is changed next, together with the fewest others that make it run: of
+// these the one without which b loses most. The same input gives the same answer, whatever the
+// threads. Throws InputError for names that are none of the settings.
 Ablation ablate(const PlanSettings& settings, const TimePlan& time, const AblationOptions& options);
 
 }  // namespace spillway

@@ -1,6 +1,9 @@
 #include "experiments/why/why_json.hpp"
 
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "sim/result_json.hpp"
 
@@ -56,8 +59,11 @@ Json setting_json(const PlanSetting& setting, const SettingEffect* effect) {
   Json json = {{"name", setting.name}, {"from", setting.from}, {"to", setting.to}};
   if (effect == nullptr) return json;
   json["help"] = setting.help;
-  json["alone_gain_seconds"] = or_null(effect->alone);
-  json["last_gain_seconds"] = or_null(effect->last);
+  for (const auto& [name, gain] :
+       {std::pair{"alone", &effect->alone}, std::pair{"last", &effect->last}}) {
+    json[fmt::format("{}_gain_seconds", name)] = or_null(gain->seconds);
+    json[fmt::format("{}_why_not", name)] = gain->seconds ? Json() : Json(gain->why_not);
+  }
   return json;
 }
 

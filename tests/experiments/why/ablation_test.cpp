@@ -91,8 +91,8 @@ TEST_CASE("what gains most comes first, and each step begins where the one befor
   CHECK(ablation.steps[2].gain() == 0.5);
   CHECK(ablation.ranked);
   CHECK(ablation.plans == 8);
-  CHECK(*ablation.effects[1].alone == 2);
-  CHECK(*ablation.effects[0].last == 2.5);  // 8 without a, 5.5 with it
+  CHECK(ablation.effects[1].alone.seconds == 2);
+  CHECK(ablation.effects[0].last.seconds == 2.5);  // 8 without a, 5.5 with it
 }
 
 TEST_CASE("a plan that does not fit is no place to stop at") {
@@ -100,8 +100,23 @@ TEST_CASE("a plan that does not fit is no place to stop at") {
   CHECK(names(ablation) == "snake alpha+recompute");
   CHECK(ablation.steps[1].gain() == 5);
   CHECK(ablation.steps[1].why_together == "there is no plan as");
-  CHECK_FALSE(ablation.effects[0].alone);
-  CHECK_FALSE(ablation.effects[0].last);
+  CHECK_FALSE(ablation.effects[0].alone.seconds);
+  CHECK(ablation.effects[0].alone.why_not == "there is no plan a");
+  CHECK_FALSE(ablation.effects[0].last.seconds);
+  CHECK(ablation.effects[0].last.why_not == "there is no plan sr");
+  CHECK(ablation.effects[1].alone.why_not.empty());
+}
+
+TEST_CASE(
+    "a large gain that needs another setting comes before small ones, with no more than it needs") {
+  // a needs r; s gains next to nothing.
+  const Ablation ablation = ablate(
+      three_settings(),
+      made_up({{"", 10}, {"s", 9.99}, {"r", 10}, {"ar", 5}, {"sr", 9.99}, {"asr", 4.99}}), {});
+  CHECK(names(ablation) == "alpha+recompute snake");
+  CHECK(ablation.steps[0].gain() == 5);
+  CHECK(ablation.steps[0].why_together == "there is no plan a");
+  CHECK(ablation.ranked);
 }
 
 TEST_CASE("settings that are asked for come first, in their order") {
