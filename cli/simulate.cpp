@@ -154,6 +154,10 @@ void run_simulate(const Options& options, int& exit_code) {
     if (all) json["all_ranks"] = to_json(*all);
     fmt::print("{}\n", to_text(json));
   } else if (options.explain) {
+    if (result) {
+      print_result(candidate, *result, explain(schedule, *result), all);
+      fmt::print("\n");
+    }
     std::ostringstream text;
     schedule.write_explain(text);
     fmt::print("{}", text.str());
@@ -190,7 +194,7 @@ void add_simulate(CLI::App& app, int& exit_code) {
   command->add_option("--dot", options->dot, "write the schedule's graph for Graphviz");
   command->add_flag("--all-ranks", options->all_ranks,
                     "simulate every GPU of the machine, and say whether one stands for all");
-  command->add_flag("--explain", options->explain, "print the schedule for reading");
+  command->add_flag("--explain", options->explain, "print the schedule for reading, too");
   command->add_flag_callback(
       "--sensitivity", [options] { options->sensitivity = true; },
       "simulate the step with each assumed value of the machine at both ends of its range: done "

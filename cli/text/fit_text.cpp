@@ -48,9 +48,10 @@ class FitText {
     const Problem& problem = table_.problem;
     std::string text = fmt::format(
         "what fits of {} on {}, each policy with its settings as named, what it leaves open "
-        "settled "
-        "so that it fits\n{} sequences of {} tokens a step; {}\n",
-        problem.model.name, problem.machine.name, problem.workload.batch, problem.workload.sequence,
+        "settled so that it fits\n{} of {} tokens{}; {}\n",
+        problem.model.name, problem.machine.name,
+        asks_for_batches_only() ? "sequences" : fmt::format("{} sequences", problem.workload.batch),
+        problem.workload.sequence, asks_for_batches_only() ? "" : " a step",
         assumptions_text(problem, 0));
     if (const std::string ranks = ranks_text(problem); !ranks.empty()) text += ranks + "\n";
     if (problem.machine.ssd.extrapolated())
@@ -65,6 +66,10 @@ class FitText {
   }
 
  private:
+  bool asks_for_batches_only() const {
+    return table_.columns.batch && !table_.columns.model &&
+           std::count(table_.columns.least.begin(), table_.columns.least.end(), true) == 0;
+  }
   std::vector<Group> all_groups() {
     std::vector<Group> groups = {{"", {{"policy"}}}};
     for (const FitRow& row : shown()) groups.front().columns.front().push_back(row.policy);

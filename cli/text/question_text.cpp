@@ -142,6 +142,11 @@ std::string robustness_text(const Robustness& robustness) {
     text += fmt::format("{:<18} {} to {} (20th and 80th percentile of the file's samples)\n",
                         "as measured", change(*robustness.measured_fast_seconds),
                         change(*robustness.measured_slow_seconds));
+  if (robustness.assumed_slow_seconds)
+    text += fmt::format(
+        "{:<18} {} to {} (what the file assumes, over its range: `simulate` names it)\n",
+        "as assumed", change(*robustness.assumed_fast_seconds),
+        change(*robustness.assumed_slow_seconds));
   return text;
 }
 

@@ -125,7 +125,7 @@ void add_knee(CLI::App& app, int& exit_code) {
       ->allow_extra_args(false);
   command
       ->add_option("--gain", options->gain,
-                   "a step pays that gains this share of the throughput, e.g. 3% or 0.03")
+                   "more pays where it gains this share of the throughput, e.g. 3% or 0.03")
       ->capture_default_str();
   command->add_option("--durability", options->durability, durability_help());
   command->add_option("--plot", options->plot,

@@ -22,6 +22,13 @@ const KneePoint* next_of(const KneeCurve& curve, std::size_t point) {
   return nullptr;
 }
 
+// Of a curve whose machine as it is fits.
+const KneePoint& last_that_fits(const KneeCurve& curve) {
+  std::size_t last = curve.points.size() - 1;
+  while (!curve.points[last].fits()) --last;
+  return curve.points[last];
+}
+
 std::string summary_line(const KneeCurve& curve) {
   const std::string label = resource_label(curve.resource);
   if (!curve.why_not.empty()) return fmt::format("{:<28} {}\n", label, curve.why_not);
@@ -30,7 +37,8 @@ std::string summary_line(const KneeCurve& curve) {
   std::string text = fmt::format("{:<28} {:>10} {:>10} {:>9}", label, now.text,
                                  next ? next->text : "-", next ? percent(*now.next_gain) : "-");
   if (!curve.knee)
-    return text + fmt::format("   every step pays up to {}\n", curve.points.back().text);
+    return text + fmt::format("   more pays up to {}, the most that was tried\n",
+                              last_that_fits(curve).text);
   const KneePoint& knee = curve.points[*curve.knee];
   const bool is_least = std::none_of(
       curve.points.begin(), curve.points.begin() + static_cast<std::ptrdiff_t>(*curve.knee),
@@ -55,7 +63,7 @@ std::string point_line(const KneeCurve& curve, std::size_t i) {
       point.next_gain ? percent(*point.next_gain) : "", point.bound_by, waits_text(point));
   if (point.is_extrapolated) text += " extrapolated";
   if (i == curve.now) text += " <- now";
-  if (curve.knee == i) text += " <- from here on no step pays";
+  if (curve.knee == i) text += " <- stops paying";
   text.erase(text.find_last_not_of(' ') + 1);
   return text + "\n";
 }
@@ -88,8 +96,8 @@ std::string policies_text(const Knees& knees) {
 std::string knee_text(const Candidate& now, const Knees& knees) {
   std::string text =
       header_text(now) + fmt::format(
-                             "{:.1f} tokens/s; a resource stops paying where no further step "
-                             "of it gains {:g} % or more\n{}\n",
+                             "{:.1f} tokens/s; a resource stops paying where no more of it, "
+                             "however much, gains {:g} %\n{}\n",
                              now.evaluation.result->tokens_per_second, 100 * knees.threshold,
                              policies_text(knees));
   text += fmt::format("{:<28} {:>10} {:>10} {:>9} {:>14} {:>10} {:>8}  {}\n", "resource", "now",

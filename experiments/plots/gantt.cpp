@@ -173,14 +173,17 @@ std::string subtitle(const Schedule& schedule, const SimulationResult& result,
   const double seconds = static_cast<double>(window.end_ns - window.begin_ns) * 1e-9;
   const std::string ranks =
       problem.workload.ranks > 1 ? fmt::format(" on {} ranks", problem.workload.ranks) : "";
+  // Steps may take turns.
+  const std::string mean = format_seconds(result.step_seconds);
+  const std::string beside = mean == format_seconds(seconds) ? "" : fmt::format(" (mean {})", mean);
   return fmt::format(
-      "{}{}, batch {}{} in {} micro-batch{} of {}, sequence {}, {}; step {} of {}, {}; {:.0f} "
+      "{}{}, batch {}{} in {} micro-batch{} of {}, sequence {}, {}; step {} of {}, {}{}; {:.0f} "
       "tokens/s{}{}",
       options_of(schedule.policy()), problem.machine.name, problem.workload.batch, ranks,
       problem.workload.micro_batches(), problem.workload.micro_batches() == 1 ? "" : "es",
       problem.workload.micro_batch, problem.workload.sequence,
       problem.workload.precision == Precision::bf16 ? "bf16" : "fp32", window.step + 1,
-      schedule.steps(), format_seconds(seconds), result.tokens_per_second,
+      schedule.steps(), format_seconds(seconds), beside, result.tokens_per_second,
       problem.overrides.empty()
           ? ""
           : fmt::format("; set by hand: {}", fmt::join(problem.overrides, ", ")),

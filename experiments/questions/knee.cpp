@@ -44,6 +44,9 @@ const KneeResource& resource_named(const std::string& name) {
 
 bool is_size(Kind kind) { return kind == Kind::host_memory || kind == Kind::gpu_memory; }
 
+// A curve is known to be level only where so many times the value of its knee was tried.
+constexpr double least_beyond = 1.25;
+
 // In units of the resource: drives, bytes, times the rate that there is.
 double parse_value(const KneeResource& resource, const std::string& text) {
   if (is_size(resource.kind)) return static_cast<double>(parse_bytes(text));
@@ -290,14 +293,17 @@ void find_knee(KneeCurve& curve, double threshold) {
     curve.most_tokens_per_second =
         std::max(curve.most_tokens_per_second, curve.points[i].tokens_per_second);
   }
-  bool pays_above = false;
+  double most_above = 0;
+  std::optional<std::size_t> knee;
   for (std::size_t k = fitting.size(); k-- > 1;) {
     KneePoint& point = curve.points[fitting[k - 1]];
     const KneePoint& next = curve.points[fitting[k]];
     point.next_gain = next.tokens_per_second / point.tokens_per_second - 1;
-    pays_above = pays_above || *point.next_gain >= threshold;
-    if (!pays_above) curve.knee = fitting[k - 1];
+    most_above = std::max(most_above, next.tokens_per_second);
+    if (most_above < (1 + threshold) * point.tokens_per_second) knee = fitting[k - 1];
   }
+  if (knee && curve.points[fitting.back()].value >= least_beyond * curve.points[*knee].value)
+    curve.knee = knee;
 }
 
 Knees find_knees(const ProblemRequest& request, const Candidate& now,

@@ -1,5 +1,5 @@
 // Where more of a resource stops paying: throughput over the number of drives, the size of a
-// memory, the rate of a link, and from which value on no further step gains anything worth having.
+// memory, the rate of a link, and from which value on no more of it gains anything worth having.
 #pragma once
 
 #include <cstdint>
@@ -52,8 +52,9 @@ struct KneeCurve {
   std::string why_not;            // empty: the machine has it; else there are no points
   std::vector<KneePoint> points;  // ascending
   std::size_t now = 0;            // the point of the machine as it is
-  // The least value from which on no step to a next value gains the threshold or more. Nothing: the
-  // last step still does, or fewer than two values fit.
+  // The least value beyond which no other that was tried gains the threshold or more, however much
+  // of it that is; so it does not depend on how close values are to each other. Nothing: there is
+  // none, or too little beyond it was tried (a quarter more) to say.
   std::optional<std::size_t> knee;
   double most_tokens_per_second = 0;  // of all points
 };

@@ -101,7 +101,7 @@ Picture knee_picture(const Knees& knees, const std::string& title, const std::st
   parts.y_label =
       scale.unit.empty() ? "throughput (tokens/s)" : "throughput (" + scale.unit + " tokens/s)";
   parts.note =
-      fmt::format("Squares: from there on no step gains {:g} %.{}", 100 * knees.threshold,
+      fmt::format("Squares: no more of it gains {:g} % from there.{}", 100 * knees.threshold,
                   any_extrapolated ? " Hollow points rest on extrapolated bandwidths." : "");
   const AxisRange x{least / 1.1, most * 1.1, true};
   const AxisRange y{0, fastest / scale.divisor * 1.08, false};

@@ -191,7 +191,9 @@ Json to_json(const Robustness& robustness) {
           {"random_step_seconds", robustness.random_seconds},
           {"seed", robustness.seed},
           {"measured_slow_step_seconds", or_null(robustness.measured_slow_seconds)},
-          {"measured_fast_step_seconds", or_null(robustness.measured_fast_seconds)}};
+          {"measured_fast_step_seconds", or_null(robustness.measured_fast_seconds)},
+          {"assumed_slow_step_seconds", or_null(robustness.assumed_slow_seconds)},
+          {"assumed_fast_step_seconds", or_null(robustness.assumed_fast_seconds)}};
 }
 
 namespace {

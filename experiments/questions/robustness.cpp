@@ -10,6 +10,7 @@
 
 #include "base/errors.hpp"
 #include "experiments/plan/write_cache.hpp"
+#include "experiments/questions/assumptions.hpp"
 
 namespace spillway {
 
@@ -124,6 +125,7 @@ double Robustness::worst_seconds() const {
   double worst = std::max(step_seconds, all_slower_seconds);
   for (const RateEffect& one : rates) worst = std::max(worst, one.slower_step_seconds);
   for (const double seconds : random_seconds) worst = std::max(worst, seconds);
+  worst = std::max(worst, assumed_slow_seconds.value_or(0));
   return std::max(worst, measured_slow_seconds.value_or(0));
 }
 
@@ -171,6 +173,11 @@ Robustness robustness(const Schedule& schedule, const SimulationResult& result, 
   if (std::any_of(machine.kernels.begin(), machine.kernels.end(), has_samples)) {
     answer.measured_slow_seconds = seconds(at_percentile(machine, 0.8), "what was measured, slow");
     answer.measured_fast_seconds = seconds(at_percentile(machine, 0.2), "what was measured, fast");
+  }
+  const AssumptionEffects assumed = effects_of_assumptions(schedule, result, say);
+  if (assumed.slowest_seconds != assumed.fastest_seconds) {
+    answer.assumed_slow_seconds = assumed.slowest_seconds;
+    answer.assumed_fast_seconds = assumed.fastest_seconds;
   }
   return answer;
 }

@@ -44,6 +44,10 @@ struct Robustness {
   // 20th percentile of its samples; nothing: the machine file holds none.
   std::optional<double> measured_slow_seconds, measured_fast_seconds;
 
+  // What the machine file assumes, at the ends of its ranges, as in assumptions.hpp; nothing: no
+  // assumed value moves the step.
+  std::optional<double> assumed_slow_seconds, assumed_fast_seconds;
+
   double worst_seconds() const;  // of all of these
 };
 

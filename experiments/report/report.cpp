@@ -91,9 +91,14 @@ std::string subtitle_of(const TraceStudy& study) {
   if (!study.schedule) return study.name;
   const Problem& problem = study.schedule->problem();
   const Workload& workload = problem.workload;
-  return fmt::format("{} on {}, policy {}: {} sequences of {} tokens a step in micro-batches of {}",
-                     problem.model.name, problem.machine.name, study.schedule->policy(),
-                     workload.batch, workload.sequence, workload.micro_batch);
+  const std::string by_hand =
+      problem.overrides.empty()
+          ? ""
+          : fmt::format("; set by hand: {}", fmt::join(problem.overrides, ", "));
+  return fmt::format(
+      "{} on {}, policy {}: {} sequences of {} tokens a step in micro-batches of {}{}",
+      problem.model.name, problem.machine.name, study.schedule->policy(), workload.batch,
+      workload.sequence, workload.micro_batch, by_hand);
 }
 
 Report finished(std::string kind, Page page, Json summary) {

@@ -92,10 +92,11 @@ void draw_winners(Picture& picture, PictureParts parts, const std::vector<Contes
   }
   // In the order of the policies; then cells where the rival alone has a result, then empty ones.
   std::map<std::pair<std::size_t, std::string>, std::pair<std::string, std::string>> blocks;
-  bool any_extrapolated = false;
+  bool any_extrapolated = false, any_rival = false;
   for (const auto& [place, cell] : cells) {
     const Tile tile = tile_of(cell, rival);
     any_extrapolated = any_extrapolated || tile.text.ends_with("*");
+    any_rival = any_rival || cell.rival != nullptr;
     auto& [colour, lines] = blocks[{tile.rank, tile.name}];
     colour = tile.colour;
     lines += fmt::format("{} {} \"{}\"\n", place.second, place.first, tile.text);
@@ -111,7 +112,9 @@ void draw_winners(Picture& picture, PictureParts parts, const std::vector<Contes
   parts.legend = {legend};
   parts.plot_height = std::max(least_height, row_height * static_cast<double>(ys.size()));
   parts.note =
-      "Colour: the fastest of the others. Number: the speed of " + rival + " against it." +
+      (any_rival ? "Colour: the fastest of all but " + rival + ". Number: the speed of " + rival +
+                       " against it."
+                 : std::string("Colour: the fastest policy.")) +
       (any_extrapolated ? " *: extrapolated, beyond what the machine file has measured." : "");
   auto& variables = picture.variables;
   variables.emplace_back("series", std::to_string(colours.size()));

@@ -124,7 +124,7 @@ TEST_CASE("A trace that is cut off, damaged, empty, missing or foreign is refuse
   other[other.find("\"dur\":") + 6] = 'x';
   refused(folder.write("corrupt.json", other), "corrupt.json:");
   refused(folder.write("empty.json", ""), "the file is empty");
-  refused(folder.write("text.json", "not a trace"), "not valid JSON");
+  refused(folder.write("text.json", "not a trace"), "not a trace of Spillway");
   refused(folder.write("foreign.json",
                        R"({"traceEvents":[{"ph":"X","name":"a","ts":1,"dur":2,"pid":1,"tid":1}]})"),
           "not a trace of Spillway");

@@ -128,7 +128,7 @@ TEST_CASE("other programs' files are refused as such") {
   CHECK_THAT(refusal(R"([{"ph":"X","name":"a","ts":1,"dur":1,"pid":1,"tid":1}])"),
              Contains(foreign));
   CHECK_THAT(refusal(R"({"spillway":{"format":"another"},"traceEvents":[]})"), Contains(foreign));
-  CHECK_THAT(refusal("layers = 4\n"), Contains("not valid JSON"));
+  CHECK_THAT(refusal("layers = 4\n"), Contains("not a trace of Spillway"));
 }
 
 TEST_CASE("a missing file is the user's input, a folder the machine's answer") {

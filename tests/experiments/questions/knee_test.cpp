@@ -27,19 +27,23 @@ KneeCurve curve_of(const std::vector<double>& tokens_per_second, double threshol
   return curve;
 }
 
-TEST_CASE("the knee is the least value from which on no step gains the threshold") {
+TEST_CASE("the knee is the least value beyond which none gains the threshold") {
   const KneeCurve curve = curve_of({10, 20, 30, 30.5, 30.6}, 0.03);
   REQUIRE(curve.knee);
   CHECK(curve.points[*curve.knee].value == 3);
   CHECK(*curve.points[0].next_gain == Approx(1));
   CHECK_FALSE(curve.points[4].next_gain);
   CHECK(curve.most_tokens_per_second == 30.6);
-  CHECK(*curve_of({10, 20, 30, 30.5, 30.6}, 0.01).knee == 3);
+  CHECK(*curve_of({10, 20, 30, 30.2, 30.4, 30.5}, 0.01).knee == 3);
+  // Small steps add up to what pays.
+  CHECK(*curve_of({10, 10.2, 10.4, 10.6, 10.6, 10.6, 10.6}, 0.03).knee == 2);
 }
 
 TEST_CASE("a level stretch before a rise is no knee, and what still pays at the end has none") {
   CHECK(*curve_of({10, 10, 10, 20, 20.1}, 0.03).knee == 3);
   CHECK_FALSE(curve_of({10, 11, 12}, 0.03).knee);
+  // Eleven is hardly more than ten: there may be more to come.
+  CHECK_FALSE(curve_of({10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 102}, 0.03).knee);
   CHECK(*curve_of({10, 10, 10}, 0.03).knee == 0);
   CHECK_FALSE(curve_of({10}, 0.03).knee);
 }

@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include "base/errors.hpp"
+#include "experiments/questions/assumptions.hpp"
 
 namespace spillway {
 namespace {
@@ -46,7 +47,8 @@ TEST_CASE("what a plan may lose: within the margin, the rate that matters most f
   REQUIRE(found);
   const double step = found->step_seconds;
   // No step takes longer than with all of its work 1 / 0.8 as long.
-  CHECK(found->worst_seconds() <= step / (1 - rate_margin) * (1 + 1e-6));
+  CHECK(found->all_slower_seconds <= step / (1 - rate_margin) * (1 + 1e-6));
+  CHECK(found->random_seconds.back() <= step / (1 - rate_margin) * (1 + 1e-6));
   CHECK(found->worst_seconds() > 1.1 * step);
   CHECK(found->all_slower_seconds > 1.1 * step);
   CHECK(found->all_faster_seconds < step);
@@ -57,6 +59,18 @@ TEST_CASE("what a plan may lose: within the margin, the rate that matters most f
   CHECK(std::is_sorted(found->random_seconds.begin(), found->random_seconds.end()));
   CHECK(found->random_seconds.front() < found->random_seconds.back());
   CHECK_FALSE(found->measured_slow_seconds);  // a machine of data sheets
+}
+
+TEST_CASE("what the machine file assumes is tried, too, as simulate does") {
+  Machine machine = load_machine("rtx4090-12ssd");
+  const Problem problem = problem_on(machine);
+  const Evaluation evaluation = evaluate(problem, "zero-infinity");
+  const AssumptionEffects assumed = effects_of_assumptions(evaluation.schedule, *evaluation.result);
+  REQUIRE(assumed.slowest_seconds > assumed.fastest_seconds);
+  const Robustness found = robustness(evaluation.schedule, *evaluation.result);
+  CHECK(found.assumed_slow_seconds == assumed.slowest_seconds);
+  CHECK(found.assumed_fast_seconds == assumed.fastest_seconds);
+  CHECK(found.worst_seconds() >= assumed.slowest_seconds);
 }
 
 TEST_CASE("of law mixed the gain is tried, too, and stays within what gains can be") {

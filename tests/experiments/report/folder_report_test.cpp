@@ -183,7 +183,7 @@ TEST_CASE("what has no page is refused with what to name") {
   CHECK_THAT(refusal({folder / "nothing"}), Contains("no such file or folder"));
   CHECK_THAT(refusal({folder.path()}), Contains("no run, sweep or testbed in this folder"));
   write(folder / "text.json", "no trace");
-  CHECK_THAT(refusal({folder / "text.json"}), Contains("not valid JSON"));
+  CHECK_THAT(refusal({folder / "text.json"}), Contains("not a trace of Spillway"));
   CHECK_THAT(refusal({folder.path(), folder / "text.json"}),
              Contains("a folder has a page of its own"));
   write(folder / "results.csv", "a,b\n1,2\n");
