@@ -9,6 +9,7 @@
 #include "cli/options/problem_options.hpp"
 #include "cli/options/question_options.hpp"
 #include "cli/options/run_options.hpp"
+#include "cli/text/assumptions_text.hpp"
 #include "cli/text/output.hpp"
 #include "cli/text/plan_text.hpp"
 #include "cli/text/question_text.hpp"
@@ -83,7 +84,7 @@ void print(const Candidates& candidates, const Candidate& candidate,
     fmt::print("{}{}{}", speed_text(candidate), wear_text(candidate.wear, problem.machine),
                sparing_text(candidates, candidate));
   }
-  if (robustness) fmt::print("{}", robustness_text(*robustness));
+  fmt::print("{}", robustness ? robustness_text(*robustness) : assumed_note(problem.machine));
 }
 
 std::optional<Robustness> robustness_of(const Candidate& candidate) {

@@ -159,7 +159,7 @@ void show(const Question& question, const std::string& text, const ordered_json&
 
 void show_policy(const Question& question) {
   std::vector<std::string> names;
-  for (const PolicyInfo& info : builtin_policies()) {
+  for (const PolicyInfo& info : known_policies()) {
     if (info.name == question.name) return show(question, policy_text(info), policy_json(info));
     names.push_back(info.name);
   }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -10,6 +11,7 @@
 #include "base/errors.hpp"
 #include "base/heap.hpp"
 #include "cli/commands.hpp"
+#include "cli/text/assumptions_text.hpp"
 #include "cli/text/command_text.hpp"
 #include "cli/text/output.hpp"
 #include "cli/text/program_identity.hpp"
@@ -110,13 +112,27 @@ std::string text_of(std::vector<Reason> reasons) {
   return text;
 }
 
+// What the machine files assume, a line for each name of a machine.
+std::string assumed_text(const SweepPlan& plan) {
+  std::map<std::string, std::string> notes;
+  for (const SweepPoint& point : plan.points) {
+    if (point.settings.machine == nullptr) continue;
+    const Machine& machine = *point.settings.machine;
+    if (!notes.contains(machine.name)) notes[machine.name] = assumed_note(machine);
+  }
+  std::string text;
+  for (const auto& [name, note] : notes)
+    if (!note.empty()) text += fmt::format("{}: {}", name, note);
+  return text;
+}
+
 // What will be run, said before it is.
 void announce(const SweepPlan& plan, const SweepRun& run, const SweepState& state) {
   std::string text = fmt::format("{}: {}", plan.file.name, plural(plan.points.size(), "point"));
   if (plan.left_out > 0) text += fmt::format(", {} more left out by skip rules", plan.left_out);
   if (plan.same > 0) text += fmt::format(", {} more the same as one of these", plan.same);
   if (plan.invalid() > 0) text += fmt::format(", {} with invalid settings", plan.invalid());
-  text += "\n" + text_of(reasons_of(plan));
+  text += "\n" + text_of(reasons_of(plan)) + assumed_text(plan);
   if (state.damaged > 0) {
     text += fmt::format("{} torn or damaged in the journals, dropped{}\n",
                         plural(state.damaged, "line"),

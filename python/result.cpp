@@ -11,6 +11,7 @@
 
 #include "base/new_file.hpp"
 #include "experiments/plots/gantt.hpp"
+#include "experiments/questions/questions_json.hpp"
 #include "policies/common/run_record.hpp"
 #include "python/records.hpp"
 #include "sim/to_trace.hpp"
@@ -115,6 +116,7 @@ nb::object metrics(const Result& result, bool explains) {
     std::optional<Explanation> explanation;
     if (explains && simulated) explanation = explain(result.schedule(), *simulated);
     json = to_json(result.candidate, explanation ? &*explanation : nullptr);
+    json["assumed"] = to_json(assumed_values(result.schedule().problem().machine));
   }
   return to_python(json);
 }

@@ -104,4 +104,15 @@ std::string assumed_text(const std::vector<AssumedValue>& assumed) {
          timeless_text(timeless);
 }
 
+std::string assumed_note(const Machine& machine) {
+  const std::vector<AssumedValue> all = assumed_values(machine);
+  const auto moving = std::count_if(all.begin(), all.end(),
+                                    [](const AssumedValue& value) { return value.moves_time(); });
+  if (moving == 0) return "";
+  return fmt::format(
+      "{} value{} of the machine file {} assumed and may move times: `spillway simulate` says how "
+      "far\n",
+      moving, moving == 1 ? "" : "s", moving == 1 ? "is" : "are");
+}
+
 }  // namespace spillway::cli

@@ -19,4 +19,8 @@ std::string effects_text(const AssumptionEffects& effects);
 // The same where their effects were not looked for.
 std::string assumed_text(const std::vector<AssumedValue>& assumed);
 
+// A line where times are compared: how many values that may move them a machine file assumes; empty
+// where it assumes none.
+std::string assumed_note(const Machine& machine);
+
 }  // namespace spillway::cli

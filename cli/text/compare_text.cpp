@@ -72,7 +72,7 @@ class ComparisonText {
     for (std::size_t i = 0; i < all_.size(); ++i) text += row(i);
     for (const Refusal& refusal : comparison_.candidates.refused)
       text += fmt::format("{:<{}} cannot run this: {}\n", refusal.policy, width(), refusal.reason);
-    text += extrapolation_text(extrapolations());
+    text += extrapolation_text(extrapolations()) + assumed_note(problem_.machine);
     if (!comparison_.fastest && all_.size() > 1 && comparison_.candidates.chosen)
       text +=
           "none is called the fastest: fewer than two rows that fit are compared like with like\n";

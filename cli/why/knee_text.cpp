@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/units.hpp"
+#include "cli/text/assumptions_text.hpp"
 #include "cli/text/plan_text.hpp"
 #include "experiments/questions/knee_plot.hpp"
 
@@ -22,23 +23,26 @@ const KneePoint* next_of(const KneeCurve& curve, std::size_t point) {
   return nullptr;
 }
 
-// Of a curve whose machine as it is fits.
-const KneePoint& last_that_fits(const KneeCurve& curve) {
-  std::size_t last = curve.points.size() - 1;
-  while (!curve.points[last].fits()) --last;
-  return curve.points[last];
+// What stands in place of a knee where there is none.
+std::string no_knee_text(const KneeCurve& curve, double threshold) {
+  std::vector<const KneePoint*> fitting;
+  for (const KneePoint& point : curve.points)
+    if (point.fits()) fitting.push_back(&point);
+  if (fitting.size() < 2) return "no other value that fits was tried";
+  const KneePoint &before = *fitting[fitting.size() - 2], &last = *fitting.back();
+  if (last.tokens_per_second >= (1 + threshold) * before.tokens_per_second)
+    return fmt::format("above {}: {}, the most that was tried, still pays", before.text, last.text);
+  return fmt::format("too little beyond {} was tried to say", before.text);
 }
 
-std::string summary_line(const KneeCurve& curve) {
+std::string summary_line(const KneeCurve& curve, double threshold) {
   const std::string label = resource_label(curve.resource);
   if (!curve.why_not.empty()) return fmt::format("{:<28} {}\n", label, curve.why_not);
   const KneePoint& now = curve.points[curve.now];
   const KneePoint* next = next_of(curve, curve.now);
   std::string text = fmt::format("{:<28} {:>10} {:>10} {:>9}", label, now.text,
                                  next ? next->text : "-", next ? percent(*now.next_gain) : "-");
-  if (!curve.knee)
-    return text + fmt::format("   more pays up to {}, the most that was tried\n",
-                              last_that_fits(curve).text);
+  if (!curve.knee) return text + fmt::format("   {}\n", no_knee_text(curve, threshold));
   const KneePoint& knee = curve.points[*curve.knee];
   const bool is_least = std::none_of(
       curve.points.begin(), curve.points.begin() + static_cast<std::ptrdiff_t>(*curve.knee),
@@ -73,6 +77,9 @@ std::string curve_text(const KneeCurve& curve) {
                                  resource_label(curve.resource), "value", "micro", "step",
                                  "tokens/s", "next step", "bound by", "the gpu waits most for");
   for (std::size_t i = 0; i < curve.points.size(); ++i) text += point_line(curve, i);
+  if (curve.in_proportion)
+    text +=
+        "  bandwidths are taken in proportion to the number of drives, which few machines reach\n";
   return text;
 }
 
@@ -102,10 +109,11 @@ std::string knee_text(const Candidate& now, const Knees& knees) {
                              policies_text(knees));
   text += fmt::format("{:<28} {:>10} {:>10} {:>9} {:>14} {:>10} {:>8}  {}\n", "resource", "now",
                       "next", "gains", "stops paying", "tokens/s", "of most", "bound by there");
-  for (const KneeCurve& curve : knees.curves) text += summary_line(curve);
+  for (const KneeCurve& curve : knees.curves) text += summary_line(curve, knees.threshold);
   for (const KneeCurve& curve : knees.curves) {
     if (curve.why_not.empty()) text += curve_text(curve);
   }
+  text += "\n" + assumed_note(now.evaluation.schedule.problem().machine);
   return text;
 }
 

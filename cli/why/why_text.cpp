@@ -88,8 +88,8 @@ std::string head_text(const Why& why, const Times& times) {
   const bool b_is_faster = b < a;
   return text + fmt::format("{} is {:.2f} times as fast: {} a step less, {} of {}'s\n",
                             b_is_faster ? "B" : "A", b_is_faster ? a / b : b / a,
-                            times(std::abs(a - b)), percent(std::abs(a - b) / std::max(a, b)),
-                            b_is_faster ? "A" : "B");
+                            times(std::abs(times.rounded(a) - times.rounded(b))),
+                            percent(std::abs(a - b) / std::max(a, b)), b_is_faster ? "A" : "B");
 }
 
 std::string in_words(BufferKind kind) {
@@ -335,7 +335,26 @@ class AblationText {
                                    : fmt::format("{}-{}", small_.front() + 1, small_.back() + 1);
     text_ += fmt::format("{:>3} {}\n", number, names);
     add_row("", "next to nothing each", shown_gain(together), together.after_seconds, "", "");
+    add_large_effects();
     small_.clear();
+  }
+
+  // Of the settings of small steps, those that would matter elsewhere.
+  void add_large_effects() {
+    const double least = too_small_for_a_row * std::max(why_.a_seconds(), why_.b_seconds());
+    std::string list;
+    for (const std::size_t i : small_) {
+      for (const std::size_t k : why_.ablation.steps[i].settings) {
+        const SettingEffect& effect = why_.ablation.effects[k];
+        for (const auto& [name, gain] :
+             {std::pair{"alone", &effect.alone}, std::pair{"last", &effect.last}}) {
+          if (!gain->seconds || std::abs(*gain->seconds) < least) continue;
+          list += fmt::format("      but {} {}: {}\n", why_.settings.all()[k].name, name,
+                              times_(*gain->seconds));
+        }
+      }
+    }
+    text_ += list;
   }
 
   void residual(const char* what, double gain, double after) {

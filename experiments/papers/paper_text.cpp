@@ -9,14 +9,15 @@ namespace spillway {
 
 namespace {
 
-std::string errors_text(const SystemErrors& errors, const std::string& axis) {
+// `what` is counted: "prediction", or "point" of what stands apart.
+std::string errors_text(const SystemErrors& errors, const std::string& axis, const char* what) {
   std::string text;
   if (errors.predictions > 0) {
     text = fmt::format(
-        "mean error {}, worst {} (at {} {}), {} prediction{}; closed form {}, ours nearer in {}",
+        "mean error {}, worst {} (at {} {}), {} {}{}; closed form {}, ours nearer in {}",
         share_text(errors.mean), percent_text(errors.worst), axis, errors.worst_at,
-        errors.predictions, errors.predictions == 1 ? "" : "s", share_text(errors.closed_form_mean),
-        errors.nearer);
+        errors.predictions, what, errors.predictions == 1 ? "" : "s",
+        share_text(errors.closed_form_mean), errors.nearer);
   }
   if (errors.fitted > 0) {
     text += fmt::format("{}fitted points: mean {} ({})", text.empty() ? "" : "; ",
@@ -43,7 +44,8 @@ void write_experiment(const Paper& paper, const PaperExperiment& e, const Experi
                      role_text(point));
     }
     fmt::format_to(to, "  {:<28} {}\n", "",
-                   errors_text(e.apart.empty() ? system.errors : errors_apart(system), e.axis));
+                   e.apart.empty() ? errors_text(system.errors, e.axis, "prediction")
+                                   : errors_text(errors_apart(system), e.axis, "point"));
   }
   if (x.ordering.pairs > 0) fmt::format_to(to, "  {}\n", order_text(x.ordering));
 }

@@ -196,7 +196,7 @@ PictureLayout::PictureLayout(PictureParts parts, std::vector<Tick> y_ticks,
   left_ = margin + widest + tick_gap;
   if (!parts_.y_label.empty()) {
     const auto lines = wrapped(parts_.y_label, parts_.plot_height, label_font);
-    left_ += line_height(label_font) * static_cast<double>(lines.size()) + 4;
+    left_ += line_height(label_font) * static_cast<double>(lines.size()) + 12;
   }
   x_labels_height_ = line_height(tick_font);
   x_are_names_ ? arrange_names() : thin_numbers();

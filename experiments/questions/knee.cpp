@@ -317,9 +317,10 @@ Knees find_knees(const ProblemRequest& request, const Candidate& now,
   std::vector<Job> jobs;
   for (const KneeRange& range : ranges) {
     const KneeResource& resource = resource_named(range.resource);
-    KneeCurve curve{range.resource, why_not_there(resource, machine), {}, 0, {}, 0};
+    KneeCurve curve{range.resource, why_not_there(resource, machine), {}, 0, {}, 0, false};
     const double value = value_now(request, machine, resource.kind);
     if (curve.why_not.empty()) {
+      curve.in_proportion = resource.kind == Kind::drives && in_proportion(request, machine);
       for (const double one : values_of(range, resource, request, machine, value)) {
         KneePoint point;
         point.value = one;

@@ -57,6 +57,7 @@ struct KneeCurve {
   // none, or too little beyond it was tried (a quarter more) to say.
   std::optional<std::size_t> knee;
   double most_tokens_per_second = 0;  // of all points
+  bool in_proportion = false;  // drives without a table: bandwidths in proportion to their number
 };
 
 struct Knees {

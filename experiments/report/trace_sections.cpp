@@ -137,7 +137,9 @@ PageTable memory_table(const TraceStudy& study) {
   PageTable table;
   table.columns = {{"memory"},
                    {"most in use", true, "bytes of buffers that are live at one moment"},
-                   {"taken", true, "the arena that the plan lays them out in, gaps included"},
+                   {"taken", true,
+                    "what the plan lays them out in, gaps included; of the SSD without the copies "
+                    "that commits keep"},
                    {"limit", true},
                    {"used of it", true}};
   for (std::size_t tier = 0; tier < study.trace.tiers.size(); ++tier) {

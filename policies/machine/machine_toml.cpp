@@ -150,8 +150,12 @@ void apply_overrides(const std::vector<std::string>& overrides, const std::strin
   const bool bandwidths_known = !ssd.by_count.empty() || reader.given("ssd.drive_read") ||
                                 (reader.given("ssd.read") && reader.given("ssd.write"));
   if (changed && ssd.count > 0 && !bandwidths_known) {
-    reader.fail({"ssd.count", fmt::format("no bandwidths are known for {} drives", ssd.count),
-                 "set ssd.read and ssd.write too, or add [[ssd.by_count]] rows to the file"});
+    reader.fail(
+        {"ssd.count",
+         fmt::format("no bandwidths are known for {} drive{}", ssd.count,
+                     ssd.count == 1 ? "" : "s"),
+         "set ssd.drive_read and ssd.drive_write of one drive, or ssd.read and ssd.write of all, "
+         "too, or add [[ssd.by_count]] rows to the file"});
   }
 }
 
