@@ -84,7 +84,8 @@ void print(const Candidates& candidates, const Candidate& candidate,
     fmt::print("{}{}{}", speed_text(candidate), wear_text(candidate.wear, problem.machine),
                sparing_text(candidates, candidate));
   }
-  fmt::print("{}", robustness ? robustness_text(*robustness) : assumed_note(problem.machine));
+  if (robustness) fmt::print("{}", robustness_text(*robustness));
+  if (result && !robustness) fmt::print("{}", assumed_note(problem.machine));
 }
 
 std::optional<Robustness> robustness_of(const Candidate& candidate) {

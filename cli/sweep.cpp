@@ -114,15 +114,22 @@ std::string text_of(std::vector<Reason> reasons) {
 
 // What the machine files assume, a line for each name of a machine.
 std::string assumed_text(const SweepPlan& plan) {
-  std::map<std::string, std::string> notes;
+  std::map<std::string, std::pair<std::size_t, std::size_t>> counts;  // least and most
+  const Machine* last = nullptr;
   for (const SweepPoint& point : plan.points) {
-    if (point.settings.machine == nullptr) continue;
-    const Machine& machine = *point.settings.machine;
-    if (!notes.contains(machine.name)) notes[machine.name] = assumed_note(machine);
+    const Machine* const machine = point.settings.machine.get();
+    if (machine == nullptr || machine == last) continue;
+    last = machine;
+    const std::size_t count = assumed_count(*machine);
+    const auto [entry, is_new] = counts.try_emplace(machine->name, count, count);
+    auto& [least, most] = entry->second;
+    least = std::min(least, count);
+    most = std::max(most, count);
   }
   std::string text;
-  for (const auto& [name, note] : notes)
-    if (!note.empty()) text += fmt::format("{}: {}", name, note);
+  for (const auto& [name, range] : counts)
+    if (range.second > 0)
+      text += fmt::format("{}: {}", name, assumed_note(range.first, range.second));
   return text;
 }
 

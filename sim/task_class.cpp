@@ -41,8 +41,10 @@ TaskClass class_of(const Schedule& schedule, const Task& task) {
   const Access* named = &accesses[0];
   // What is written to the SSD may come from a host buffer that tensors of several kinds share:
   // where it goes to says what it is.
-  for (const Access& access : accesses) {
-    if (task.kind == TaskKind::write && access.role == Role::destination) named = &access;
+  if (task.kind == TaskKind::write) {
+    const auto is_destination = [](const Access& one) { return one.role == Role::destination; };
+    const auto found = std::find_if(accesses.begin(), accesses.end(), is_destination);
+    if (found != accesses.end()) named = &*found;
   }
   result.buffer = schedule.buffers()[named->buffer].kind;
   return result;

@@ -78,7 +78,8 @@ class Reader {
     const char* const end = text_.data() + text_.size();
     if (text_.empty()) fail("the file is empty");
     // A description, a table, a picture.
-    if (text_.find_first_not_of(" \t\r\n") != text_.find('{')) fail_foreign();
+    constexpr const char* blank = " \t\r\n\xEF\xBB\xBF";  // with a byte order mark
+    if (text_.find_first_not_of(blank) != text_.find('{')) fail_foreign();
     nlohmann::json::sax_parse(TrackedIterator{text_.data(), &reached_},
                               TrackedIterator{end, &reached_}, this);
     reached_ = end;

@@ -104,15 +104,24 @@ std::string assumed_text(const std::vector<AssumedValue>& assumed) {
          timeless_text(timeless);
 }
 
-std::string assumed_note(const Machine& machine) {
+std::size_t assumed_count(const Machine& machine) {
   const std::vector<AssumedValue> all = assumed_values(machine);
-  const auto moving = std::count_if(all.begin(), all.end(),
-                                    [](const AssumedValue& value) { return value.moves_time(); });
-  if (moving == 0) return "";
+  return static_cast<std::size_t>(std::count_if(
+      all.begin(), all.end(), [](const AssumedValue& value) { return value.moves_time(); }));
+}
+
+std::string assumed_note(std::size_t least, std::size_t most) {
+  if (most == 0) return "";
   return fmt::format(
       "{} value{} of the machine file {} assumed and may move times: `spillway simulate` says how "
       "far\n",
-      moving, moving == 1 ? "" : "s", moving == 1 ? "is" : "are");
+      least == most ? std::to_string(most) : fmt::format("{} to {}", least, most),
+      most == 1 ? "" : "s", most == 1 ? "is" : "are");
+}
+
+std::string assumed_note(const Machine& machine) {
+  const std::size_t count = assumed_count(machine);
+  return assumed_note(count, count);
 }
 
 }  // namespace spillway::cli

@@ -22,5 +22,8 @@ std::string assumed_text(const std::vector<AssumedValue>& assumed);
 // A line where times are compared: how many values that may move them a machine file assumes; empty
 // where it assumes none.
 std::string assumed_note(const Machine& machine);
+// The same of several machines, which assume from `least` to `most` values.
+std::string assumed_note(std::size_t least, std::size_t most);
+std::size_t assumed_count(const Machine& machine);
 
 }  // namespace spillway::cli

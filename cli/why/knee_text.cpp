@@ -24,25 +24,26 @@ const KneePoint* next_of(const KneeCurve& curve, std::size_t point) {
 }
 
 // What stands in place of a knee where there is none.
-std::string no_knee_text(const KneeCurve& curve, double threshold) {
+std::string no_knee_text(const KneeCurve& curve) {
   std::vector<const KneePoint*> fitting;
   for (const KneePoint& point : curve.points)
     if (point.fits()) fitting.push_back(&point);
   if (fitting.size() < 2) return "no other value that fits was tried";
-  const KneePoint &before = *fitting[fitting.size() - 2], &last = *fitting.back();
-  if (last.tokens_per_second >= (1 + threshold) * before.tokens_per_second)
-    return fmt::format("above {}: {}, the most that was tried, still pays", before.text, last.text);
-  return fmt::format("too little beyond {} was tried to say", before.text);
+  if (curve.level_from)
+    return fmt::format("level from {}, but no value a quarter beyond it was tried",
+                       curve.points[*curve.level_from].text);
+  return fmt::format("above {}: {}, the most that was tried, still pays",
+                     fitting[fitting.size() - 2]->text, fitting.back()->text);
 }
 
-std::string summary_line(const KneeCurve& curve, double threshold) {
+std::string summary_line(const KneeCurve& curve) {
   const std::string label = resource_label(curve.resource);
   if (!curve.why_not.empty()) return fmt::format("{:<28} {}\n", label, curve.why_not);
   const KneePoint& now = curve.points[curve.now];
   const KneePoint* next = next_of(curve, curve.now);
   std::string text = fmt::format("{:<28} {:>10} {:>10} {:>9}", label, now.text,
                                  next ? next->text : "-", next ? percent(*now.next_gain) : "-");
-  if (!curve.knee) return text + fmt::format("   {}\n", no_knee_text(curve, threshold));
+  if (!curve.knee) return text + fmt::format("   {}\n", no_knee_text(curve));
   const KneePoint& knee = curve.points[*curve.knee];
   const bool is_least = std::none_of(
       curve.points.begin(), curve.points.begin() + static_cast<std::ptrdiff_t>(*curve.knee),
@@ -102,19 +103,19 @@ std::string policies_text(const Knees& knees) {
 
 std::string knee_text(const Candidate& now, const Knees& knees) {
   std::string text =
-      header_text(now) + fmt::format(
-                             "{:.1f} tokens/s; a resource stops paying where no more of it, "
-                             "however much, gains {:g} %\n{}\n",
-                             now.evaluation.result->tokens_per_second, 100 * knees.threshold,
-                             policies_text(knees));
+      header_text(now) +
+      fmt::format(
+          "{:.1f} tokens/s; a resource stops paying where no more of it that was "
+          "tried gains {:g} %\n{}\n",
+          now.evaluation.result->tokens_per_second, 100 * knees.threshold, policies_text(knees));
   text += fmt::format("{:<28} {:>10} {:>10} {:>9} {:>14} {:>10} {:>8}  {}\n", "resource", "now",
                       "next", "gains", "stops paying", "tokens/s", "of most", "bound by there");
-  for (const KneeCurve& curve : knees.curves) text += summary_line(curve, knees.threshold);
+  for (const KneeCurve& curve : knees.curves) text += summary_line(curve);
   for (const KneeCurve& curve : knees.curves) {
     if (curve.why_not.empty()) text += curve_text(curve);
   }
-  text += "\n" + assumed_note(now.evaluation.schedule.problem().machine);
-  return text;
+  const std::string note = assumed_note(now.evaluation.schedule.problem().machine);
+  return note.empty() ? text : text + "\n" + note;
 }
 
 }  // namespace spillway::cli

@@ -298,9 +298,10 @@ class AblationText {
     const std::size_t last = one.settings.back();
     const bool is_alone = one.settings.size() == 1;
     const SettingEffect& effect = why_.ablation.effects[last];
+    const std::string alone = is_alone ? gain_text(effect.alone) : "";
+    const std::string last_gain = is_alone ? gain_text(effect.last) : "";
     add_row(is_alone ? std::to_string(index + 1) : "", change_text(all[last]), shown_gain(one),
-            one.after_seconds, is_alone ? gain_text(effect.alone) : "",
-            is_alone ? gain_text(effect.last) : "");
+            one.after_seconds, alone, last_gain);
     explain(one);
   }
 
@@ -309,7 +310,8 @@ class AblationText {
     const std::vector<PlanSetting>& all = why_.settings.all();
     for (const std::size_t k : one.settings) text_ += fmt::format("      {}\n", all[k].help);
     if (!one.why_together.empty())
-      text_ += fmt::format("      together: without the last, {}\n", one.why_together);
+      text_ +=
+          fmt::format("      together: the first has no plan by itself, {}\n", one.why_together);
   }
 
   // Steps in a row that change next to nothing, as one.

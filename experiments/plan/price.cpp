@@ -5,6 +5,7 @@
 
 #include "base/errors.hpp"
 #include "experiments/plan/recurrence.hpp"
+#include "experiments/plan/write_cache.hpp"
 #include "policies/common/schedule_reuse.hpp"
 #include "sim/steady_state.hpp"
 
@@ -162,6 +163,8 @@ class Pricing {
   // Nothing where only the whole schedule tells.
   std::optional<Price> price() {
     if (steps_ <= steps_built || problem_.model.layers < fewest_layers) return std::nullopt;
+    // Whether the drives' write cache holds follows from the pace of the whole.
+    if (write_cache_of(problem_.machine)) return std::nullopt;
     miniatures_ = reuse_.miniatures(problem_, policy_, steps_built);
     if (!miniatures_) return std::nullopt;
     std::optional<Price> price = by_miniatures();

@@ -294,16 +294,16 @@ void find_knee(KneeCurve& curve, double threshold) {
         std::max(curve.most_tokens_per_second, curve.points[i].tokens_per_second);
   }
   double most_above = 0;
-  std::optional<std::size_t> knee;
   for (std::size_t k = fitting.size(); k-- > 1;) {
     KneePoint& point = curve.points[fitting[k - 1]];
     const KneePoint& next = curve.points[fitting[k]];
     point.next_gain = next.tokens_per_second / point.tokens_per_second - 1;
     most_above = std::max(most_above, next.tokens_per_second);
-    if (most_above < (1 + threshold) * point.tokens_per_second) knee = fitting[k - 1];
+    if (most_above < (1 + threshold) * point.tokens_per_second) curve.level_from = fitting[k - 1];
   }
-  if (knee && curve.points[fitting.back()].value >= least_beyond * curve.points[*knee].value)
-    curve.knee = knee;
+  const auto& from = curve.level_from;
+  if (from && curve.points[fitting.back()].value >= least_beyond * curve.points[*from].value)
+    curve.knee = from;
 }
 
 Knees find_knees(const ProblemRequest& request, const Candidate& now,
@@ -317,7 +317,7 @@ Knees find_knees(const ProblemRequest& request, const Candidate& now,
   std::vector<Job> jobs;
   for (const KneeRange& range : ranges) {
     const KneeResource& resource = resource_named(range.resource);
-    KneeCurve curve{range.resource, why_not_there(resource, machine), {}, 0, {}, 0, false};
+    KneeCurve curve{range.resource, why_not_there(resource, machine), {}, 0, {}, {}, 0, false};
     const double value = value_now(request, machine, resource.kind);
     if (curve.why_not.empty()) {
       curve.in_proportion = resource.kind == Kind::drives && in_proportion(request, machine);

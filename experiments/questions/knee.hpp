@@ -56,7 +56,8 @@ struct KneeCurve {
   // of it that is; so it does not depend on how close values are to each other. Nothing: there is
   // none, or too little beyond it was tried (a quarter more) to say.
   std::optional<std::size_t> knee;
-  double most_tokens_per_second = 0;  // of all points
+  std::optional<std::size_t> level_from;  // as `knee`, however little beyond it was tried
+  double most_tokens_per_second = 0;      // of all points
   bool in_proportion = false;  // drives without a table: bandwidths in proportion to their number
 };
 

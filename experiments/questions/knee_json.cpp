@@ -37,7 +37,7 @@ Json curve_json(const KneeCurve& curve) {
   json["now"] = now.value;
   json["gain_now"] = now.next_gain ? Json(*now.next_gain) : Json();
   json["knee"] = curve.knee ? Json(curve.points[*curve.knee].value) : Json();
-  if (curve.in_proportion) json["in_proportion"] = true;
+  json["in_proportion"] = curve.in_proportion;
   json["most_tokens_per_second"] = curve.most_tokens_per_second;
   Json& points = json["points"] = Json::array();
   for (const KneePoint& point : curve.points) points.push_back(point_json(point));

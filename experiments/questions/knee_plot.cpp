@@ -100,9 +100,9 @@ Picture knee_picture(const Knees& knees, const std::string& title, const std::st
   parts.x_label = "times what the machine has";
   parts.y_label =
       scale.unit.empty() ? "throughput (tokens/s)" : "throughput (" + scale.unit + " tokens/s)";
-  parts.note =
-      fmt::format("Squares: no more of it gains {:g} % from there.{}", 100 * knees.threshold,
-                  any_extrapolated ? " Hollow points rest on extrapolated bandwidths." : "");
+  parts.note = fmt::format(
+      "Squares: no more of it that was tried gains {:g} % from there.{}", 100 * knees.threshold,
+      any_extrapolated ? " Hollow points rest on extrapolated bandwidths." : "");
   const AxisRange x{least / 1.1, most * 1.1, true};
   const AxisRange y{0, fastest / scale.divisor * 1.08, false};
   picture.commands = x.commands("x");

@@ -1,4 +1,5 @@
 #include "experiments/report/trace_study.hpp"
+#include "experiments/plan/write_cache.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -109,6 +110,18 @@ void explain_last(TraceStudy& study) {
 // The schedule is simulated some twenty times for the effects of what is assumed.
 constexpr std::size_t most_tasks_for_effects = 200'000;
 
+// As `simulate` tells them: of a training that goes on for long.
+void find_effects(TraceStudy& study) {
+  const Schedule& schedule = study.validation->schedule;
+  if (schedule.tasks().size() > most_tasks_for_effects) return;
+  try {
+    study.effects =
+        effects_of_assumptions(schedule, simulate_long_run(schedule, schedule.problem().machine));
+  } catch (const InputError& error) {
+    study.notes.push_back("What is assumed was not tried: " + std::string(error.what()));
+  }
+}
+
 void rebuild(TraceStudy& study, const std::string& origin, const StudyRequest& request) {
   try {
     study.validation = validate_trace(study.trace, origin, request.machine, request.set_by_hand);
@@ -116,9 +129,6 @@ void rebuild(TraceStudy& study, const std::string& origin, const StudyRequest& r
     study.schedule =
         request.machine ? rebuild_schedule(study.trace, origin) : study.validation->schedule;
     study.predicted_why = explain(study.validation->schedule, study.validation->predicted);
-    if (study.validation->schedule.tasks().size() <= most_tasks_for_effects)
-      study.effects =
-          effects_of_assumptions(study.validation->schedule, study.validation->predicted);
   } catch (const InputError& error) {
     study.validation.reset();
     study.predicted_why.reset();
@@ -130,6 +140,7 @@ void rebuild(TraceStudy& study, const std::string& origin, const StudyRequest& r
           "Without its schedule, dependencies, stalls and the critical path cannot be told.");
     }
   }
+  if (study.validation) find_effects(study);
   if (study.schedule && !is_of(study.trace, *study.schedule)) {
     study.schedule.reset();
     study.notes.push_back("Its tasks are not those of the schedule that its metadata describes.");

@@ -70,7 +70,7 @@ struct AblationOptions {
 
 // After the settings named first, the one that gains most is changed next, of those as good the
 // first in PlanSettings::all(). Where none that can be changed by itself gains a hundredth of what
-// a takes, one that cannot is changed next, together with the fewest others that make it run: of
+// a takes, one that cannot is changed next, together with no more others than it needs: of
 // these the one without which b loses most. The same input gives the same answer, whatever the
 // threads. Throws InputError for names that are none of the settings.
 Ablation ablate(const PlanSettings& settings, const TimePlan& time, const AblationOptions& options);

@@ -7,13 +7,25 @@
 
 namespace spillway {
 
+namespace {
+
+// What groups of ranks follow from, and the way that they take to each other.
+bool are_clusters_alike(const Problem& one, const Problem& other) {
+  const Machine::Cluster &a = one.machine.cluster, &b = other.machine.cluster;
+  return one.rank == other.rank && a.gpus == b.gpus && a.nodes == b.nodes &&
+         a.leaf_nodes == b.leaf_nodes && a.sharing == b.sharing &&
+         (a.nvlink > 0) == (b.nvlink > 0) && (a.nic > 0) == (b.nic > 0);
+}
+
+}  // namespace
+
 // Whether they differ in nothing but rates of the machine.
 bool ScheduleReuse::is_alike(const Origin& one, const Origin& other) {
   const Problem &a = one.problem, &b = other.problem;
   return one.policy == other.policy && one.steps == other.steps && a.model == b.model &&
          a.workload == b.workload && a.framework == b.framework &&
          a.frozen_in_place == b.frozen_in_place && a.backend() == b.backend() &&
-         capacities(a.machine) == capacities(b.machine);
+         capacities(a.machine) == capacities(b.machine) && are_clusters_alike(a, b);
 }
 
 Schedule ScheduleReuse::build(const Problem& problem, const std::string& policy, int steps) {

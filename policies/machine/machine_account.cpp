@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "base/errors.hpp"
@@ -269,8 +270,9 @@ bool MachineAccount::concerns(const std::string& key) const {
 
 namespace {
 
-// `scaling`: what the file says of one drive, where it does.
-MachineAccount account_with(const Machine& machine, DriveScaling scaling) {
+// `of_one_drive`: what the file says of one drive; nothing: that is not known any more.
+MachineAccount account_with(const Machine& machine, std::optional<DriveScaling> of_one_drive) {
+  DriveScaling scaling = of_one_drive.value_or(DriveScaling{});
   MachineAccount account;
   account.machine = machine;
   Machine in_file = as_in_file(account.machine);
@@ -280,11 +282,18 @@ MachineAccount account_with(const Machine& machine, DriveScaling scaling) {
   for (const Field& field : fields_of(in_file)) {
     account.values.push_back(value_of(field, sources));
     // One drive's keys stand behind those of all drives.
-    if (field.key != "ssd.write") continue;
+    if (field.key != "ssd.write" || !of_one_drive) continue;
     for (const Field& of_drive : fields_of(scaling))
       account.values.push_back(value_of(of_drive, sources));
   }
   account.tables = Tables(account.machine, scaling).take();
+  const auto of_drive = sources.find("ssd.drive_read");
+  if (of_one_drive || of_drive == sources.end()) return account;
+  for (MachineTable& table : account.tables) {
+    if (table.key != "ssd.by_count") continue;
+    table.origin = Origin::derived;
+    table.source = "scaled from the rates of one drive: " + of_drive->second;
+  }
   return account;
 }
 
@@ -297,6 +306,6 @@ MachineAccount account_of_machine(const std::string& name_or_path,
   return account_with(machine, scaling);
 }
 
-MachineAccount account_of(const Machine& machine) { return account_with(machine, {}); }
+MachineAccount account_of(const Machine& machine) { return account_with(machine, std::nullopt); }
 
 }  // namespace spillway

@@ -138,7 +138,7 @@ TEST_CASE("knee: a curve for each resource, with its knee and what is gained now
   CHECK(json_of(words)["resources"] == knee["resources"]);
   const Outcome text = run(words + Words{"--gain", "10%"});
   REQUIRE(text.exit_code == 0);
-  for (const char* part : {"gains 10 %", "stops paying", "number of SSDs",
+  for (const char* part : {"tried gains 10 %", "<- stops paying", "number of SSDs",
                            "link between host and GPU", "<- now", "the gpu waits most for"})
     CHECK_THAT(text.out, Catch::Contains(part));
 }

@@ -3,6 +3,8 @@
 
 #include <catch2/catch.hpp>
 
+#include "experiments/plan/price.hpp"
+
 #include "experiments/plan/wear.hpp"
 #include "policies/common/policy.hpp"
 
@@ -104,6 +106,21 @@ TEST_CASE("A run is as fast as its cache until that is full") {
   const Schedule slow = writing(cached(20e9));
   const SimulationResult held = simulate(slow);
   CHECK_FALSE(wear_of(slow, &held, {{DurabilityMode::off, 0}, 10}).step_seconds_in_cache);
+}
+
+TEST_CASE("a schedule on drives with a write cache is priced in whole, as it is simulated") {
+  Problem problem;
+  problem.model = load_model("gpt-65b");
+  problem.machine = load_machine(
+      "rtx4090-12ssd", {"ssd.cache=200GB", "ssd.cache_write=40GB/s", "ssd.cache_recovery=40GB/s",
+                        "ssd.write=2GB/s", "ssd.read=20GB/s", "ssd.total=40GB/s"});
+  problem.workload.batch = 16;
+  problem.workload.micro_batch = 4;
+  CHECK_FALSE(quick_price(problem, "greedysnake"));
+  const Price whole = price(problem, "greedysnake");
+  CHECK(whole.step_seconds == evaluate(problem, "greedysnake").result->step_seconds);
+  problem.machine.ssd.cache = 0;
+  CHECK(quick_price(problem, "greedysnake"));
 }
 
 }  // namespace

@@ -44,6 +44,7 @@ TEST_CASE("a level stretch before a rise is no knee, and what still pays at the 
   CHECK_FALSE(curve_of({10, 11, 12}, 0.03).knee);
   // Eleven is hardly more than ten: there may be more to come.
   CHECK_FALSE(curve_of({10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 102}, 0.03).knee);
+  CHECK(*curve_of({10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 102}, 0.03).level_from == 9);
   CHECK(*curve_of({10, 10, 10}, 0.03).knee == 0);
   CHECK_FALSE(curve_of({10}, 0.03).knee);
 }

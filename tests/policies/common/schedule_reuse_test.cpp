@@ -69,6 +69,29 @@ TEST_CASE("a schedule whose plan follows from rates is built anew for others") {
   }
 }
 
+TEST_CASE("a schedule of ranks is built anew for another cluster, and for another rank") {
+  const auto problem_of = [](const std::string& gpus, int rank) {
+    Problem problem;
+    problem.model = load_model("gpt2-1.5b");
+    problem.machine = load_machine("a800-cluster", {"cluster.gpus=" + gpus});
+    problem.workload.ranks = 8;
+    problem.workload.batch = 8;
+    problem.workload.micro_batch = 1;
+    problem.rank = rank;
+    return problem;
+  };
+  const std::string policy = "mics:group=2x1";
+  ScheduleReuse reuse;
+  for (const auto& [gpus, rank] : {std::pair{"8", 0}, {"4", 0}, {"4", 1}, {"8", 1}, {"8", 0}}) {
+    Problem problem = problem_of(gpus, rank);
+    // The same memories, whatever the share of a rank.
+    problem.machine.host.memory = 100'000'000'000;
+    problem.machine.ssd.capacity = 0;
+    CHECK(reuse.build(problem, policy, 2).fingerprint() ==
+          build_schedule(problem, policy, 2).fingerprint());
+  }
+}
+
 TEST_CASE("miniatures are found and built anew only where they would be others") {
   const auto problem_of = [](std::vector<std::string> overrides) {
     Problem problem = problem_on(overrides);

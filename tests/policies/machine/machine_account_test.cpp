@@ -47,6 +47,17 @@ TEST_CASE("Every key that a setting may have is in the account, once") {
   CHECK(keys == expected);
 }
 
+TEST_CASE("A machine without its file has no rates of one drive, but what follows from them") {
+  const MachineAccount account = account_of(load_machine("rtx4090-2ssd"));
+  for (const MachineValue& value : account.values) {
+    CHECK(value.key.rfind("ssd.drive_", 0) == std::string::npos);
+    CHECK(value.key != "ssd.ceiling");
+  }
+  const MachineTable& table = table_of(account, "ssd.by_count");
+  CHECK(table.origin == Origin::derived);
+  CHECK(table.source.find("one drive") != std::string::npos);
+}
+
 TEST_CASE("Each value of every built-in machine says where it is from") {
   for (const Machine& machine : builtin_machines()) {
     const MachineAccount account = account_of_machine(machine.name);
