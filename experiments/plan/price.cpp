@@ -163,12 +163,12 @@ class Pricing {
   // Nothing where only the whole schedule tells.
   std::optional<Price> price() {
     if (steps_ <= steps_built || problem_.model.layers < fewest_layers) return std::nullopt;
-    // Whether the drives' write cache holds follows from the pace of the whole.
-    if (write_cache_of(problem_.machine)) return std::nullopt;
     miniatures_ = reuse_.miniatures(problem_, policy_, steps_built);
     if (!miniatures_) return std::nullopt;
     std::optional<Price> price = by_miniatures();
-    if (price) price->tasks = tasks_;
+    // Miniatures are simulated with the drives' write cache full, as simulate_long_run() begins.
+    if (!price || may_stay_in_cache(*price)) return std::nullopt;
+    price->tasks = tasks_;
     return price;
   }
 
@@ -202,6 +202,12 @@ class Pricing {
     std::optional<Part> part(std::in_place, schedule);
     if (!part->repeats()) return std::nullopt;
     return part;
+  }
+
+  bool may_stay_in_cache(const Price& price) const {
+    const std::optional<WriteCache> cache = write_cache_of(problem_.machine);
+    const double written = price.ssd_bytes_written_per_step;
+    return cache && written > 0 && cache->holds(written, price.step_seconds);
   }
 
   static bool is_close(const TierUse& use, double margin) {
