@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -13,12 +14,25 @@ namespace spillway {
 
 namespace {
 
-void copy_edges(const Schedule& schedule, ActivityGraph& graph) {
+// Between the first `count` tasks: every edge points forward, and successors are ascending.
+void copy_edges(const Schedule& schedule, std::size_t count, ActivityGraph& graph) {
+  const std::span<const std::uint32_t> predecessors = schedule.predecessor_counts().first(count);
+  graph.predecessor_counts.assign(predecessors.begin(), predecessors.end());
   const Schedule::Successors successors = schedule.successors();
-  graph.successor_offsets.assign(successors.begins.begin(), successors.begins.end());
-  graph.successors.assign(successors.all.begin(), successors.all.end());
-  graph.predecessor_counts.assign(schedule.predecessor_counts().begin(),
-                                  schedule.predecessor_counts().end());
+  if (count == schedule.tasks().size()) {
+    graph.successor_offsets.assign(successors.begins.begin(), successors.begins.end());
+    graph.successors.assign(successors.all.begin(), successors.all.end());
+    return;
+  }
+  graph.successor_offsets.reserve(count + 1);
+  graph.successor_offsets.push_back(0);
+  for (TaskId t = 0; t < count; ++t) {
+    for (const TaskId successor : schedule.successors(t)) {
+      if (successor >= count) break;
+      graph.successors.push_back(successor);
+    }
+    graph.successor_offsets.push_back(static_cast<std::uint32_t>(graph.successors.size()));
+  }
 }
 
 // The demands of the graph: those of the works that its tasks do, in order of their first task.
@@ -67,6 +81,9 @@ void require_countable_time(const Schedule& schedule, const Problem& problem,
     seconds += static_cast<double>(activity.latency_ns) * 1e-9;
     if (activity.amount > 0) seconds += activity.amount / rates[activity.demand];
   }
+  // Of all tasks, if these are the first ones.
+  seconds *= static_cast<double>(schedule.tasks().size()) /
+             static_cast<double>(std::max<std::size_t>(graph.activities.size(), 1));
   if (seconds <= most_seconds) return;
   throw InputError(
       fmt::format("{} steps of model {} are {:.3g} years of work on machine {}: longer than the {} "
@@ -76,21 +93,15 @@ void require_countable_time(const Schedule& schedule, const Problem& problem,
       "look for a rate of the machine that is too low, or take a smaller batch or model");
 }
 
-}  // namespace
-
-CostedSchedule cost_schedule(const Schedule& schedule) {
-  return cost_schedule(schedule, schedule.problem());
-}
-
-CostedSchedule cost_schedule(const Schedule& schedule, const Problem& problem) {
+CostedSchedule cost_tasks(const Schedule& schedule, const Problem& problem, std::size_t count) {
   const Costs costs(problem);
   CostedSchedule costed;
   ActivityGraph& graph = costed.graph;
   graph.resources = costs.resources();
   DemandsOfWorks demands(costs, graph);
   Extrapolation extrapolation(problem);
-  graph.activities.reserve(schedule.tasks().size());
-  for (const Task& task : schedule.tasks()) {
+  graph.activities.reserve(count);
+  for (const Task& task : schedule.tasks().first(count)) {
     const TaskCost cost = costs.of(task, schedule.groups());
     Activity activity;
     activity.lane = static_cast<std::uint32_t>(task.lane);
@@ -105,9 +116,23 @@ CostedSchedule cost_schedule(const Schedule& schedule, const Problem& problem) {
   for (int lane = 0; lane < lane_count_of(problem.workload.ranks); ++lane) {
     graph.lanes.push_back({to_string(static_cast<Lane>(lane)), LaneOrder::index, 1});
   }
-  copy_edges(schedule, graph);
+  copy_edges(schedule, count, graph);
   graph.describe = [schedule](std::uint32_t task) { return schedule.describe(task); };
   return costed;
+}
+
+}  // namespace
+
+CostedSchedule cost_schedule(const Schedule& schedule) {
+  return cost_schedule(schedule, schedule.problem());
+}
+
+CostedSchedule cost_schedule(const Schedule& schedule, const Problem& problem) {
+  return cost_tasks(schedule, problem, schedule.tasks().size());
+}
+
+CostedSchedule cost_first_tasks(const Schedule& schedule, std::size_t count) {
+  return cost_tasks(schedule, schedule.problem(), count);
 }
 
 }  // namespace spillway

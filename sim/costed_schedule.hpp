@@ -7,6 +7,7 @@
 
 #include "policies/schedule/schedule.hpp"
 #include "sim/engine.hpp"
+#include "sim/simulate.hpp"
 
 namespace spillway {
 
@@ -20,5 +21,10 @@ struct CostedSchedule {
 CostedSchedule cost_schedule(const Schedule& schedule);
 // At the rates of `problem`, which is the schedule's but for its machine.
 CostedSchedule cost_schedule(const Schedule& schedule, const Problem& problem);
+// The first `count` tasks of it.
+CostedSchedule cost_first_tasks(const Schedule& schedule, std::size_t count);
+
+// As simulate(schedule), with what its tasks cost.
+SimulationResult simulate(const Schedule& schedule, const CostedSchedule& costed);
 
 }  // namespace spillway

@@ -78,7 +78,7 @@ class SharedWork {
 class EventLoop {
  public:
   EventLoop(const ActivityGraph& graph, std::vector<std::uint32_t> waiting_for,
-            std::span<const char> can_saturate);
+            std::span<const char> can_saturate, const StopAt* stop);
   std::vector<ActivityTimes> run();
   EngineCounts counts() const;
 
@@ -100,6 +100,7 @@ class EventLoop {
   void find_due();
   void handle_due();
   void settle();
+  void await_running();
 
   const ActivityGraph& graph_;
   const SuccessorLists successors_;
@@ -119,11 +120,15 @@ class EventLoop {
   double now_ns_ = 0;
   std::int64_t rounded_now_ns_ = 0;
   std::size_t ended_ = 0;
+  StopAt stop_;              // unless it ends early: no activity is watched
+  std::size_t awaited_ = 1;  // ends, and the start of the one that is watched
+  std::vector<std::uint32_t>
+      running_;  // when the one that is watched started, from stop_.before on
   EngineCounts counts_;
 };
 
 EventLoop::EventLoop(const ActivityGraph& graph, std::vector<std::uint32_t> waiting_for,
-                     std::span<const char> can_saturate)
+                     std::span<const char> can_saturate, const StopAt* stop)
     : graph_(graph),
       successors_(graph),
       sharing_(graph.resources, graph.demands, can_saturate),
@@ -133,7 +138,9 @@ EventLoop::EventLoop(const ActivityGraph& graph, std::vector<std::uint32_t> wait
       shared_(graph.demands.size()),
       next_(graph.demands.size() + 1),
       times_(graph.activities.size(), {not_yet, not_yet}),
-      is_touched_(graph.demands.size(), 0) {
+      is_touched_(graph.demands.size(), 0),
+      stop_(stop != nullptr ? *stop : StopAt{std::numeric_limits<std::uint32_t>::max(), 0}) {
+  awaited_ += stop_.before;
   queue_up();
 }
 
@@ -173,6 +180,7 @@ void EventLoop::serve(std::uint32_t lane) {
 
 void EventLoop::start(std::uint32_t activity) {
   times_[activity].start_ns = rounded_now_ns_;
+  if (activity == stop_.watched) await_running();
   const Activity& a = graph_.activities[activity];
   double until = now_ns_ + static_cast<double>(a.latency_ns);
   Next next = Next::end;
@@ -199,11 +207,23 @@ void EventLoop::end(std::uint32_t activity) {
   ++lanes_[lane].free_places;
   freed_.push_back(lane);
   ++ended_;
+  if (activity < stop_.before ||
+      std::find(running_.begin(), running_.end(), activity) != running_.end())
+    --awaited_;
   const auto successors = successors_.of(activity);
   counts_.edges += successors.size();
   for (const std::uint32_t successor : successors) {
     if (--waiting_for_[successor] == 0) released_.push_back(successor);
   }
+}
+
+void EventLoop::await_running() {
+  for (std::uint32_t a = stop_.before; a < times_.size(); ++a) {
+    const bool runs = times_[a].start_ns != not_yet && times_[a].end_ns == not_yet;
+    if (runs && a != stop_.watched) running_.push_back(a);
+  }
+  awaited_ += running_.size();
+  --awaited_;
 }
 
 void EventLoop::touch(std::uint32_t demand) {
@@ -280,7 +300,7 @@ void EventLoop::settle() {
 std::vector<ActivityTimes> EventLoop::run() {
   for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane) serve(lane);
   settle();
-  while (ended_ < graph_.activities.size()) {
+  while (ended_ < graph_.activities.size() && awaited_ > 0) {
     const double next_ns = next_.time();
     if (!(next_ns < most_ns)) {
       if (next_ns < Earliest::never) throw_too_long();
@@ -292,6 +312,13 @@ std::vector<ActivityTimes> EventLoop::run() {
     find_due();
     handle_due();
     settle();
+  }
+  if (ended_ < times_.size()) {
+    for (ActivityTimes& times : times_) {
+      for (std::int64_t* ns : {&times.start_ns, &times.end_ns}) {
+        if (*ns == not_yet) *ns = not_reached_ns;
+      }
+    }
   }
   return std::move(times_);
 }
@@ -314,8 +341,9 @@ EngineCounts EventLoop::counts() const {
 
 std::vector<ActivityTimes> handle_events(const ActivityGraph& graph,
                                          std::vector<std::uint32_t> predecessors,
-                                         std::span<const char> can_saturate, EngineCounts* counts) {
-  EventLoop loop(graph, std::move(predecessors), can_saturate);
+                                         std::span<const char> can_saturate, EngineCounts* counts,
+                                         const StopAt* stop = nullptr) {
+  EventLoop loop(graph, std::move(predecessors), can_saturate, stop);
   std::vector<ActivityTimes> times = loop.run();
   if (counts == nullptr) return times;
   const EngineCounts spent = loop.counts();
@@ -344,12 +372,24 @@ std::vector<ActivityTimes> run_events(const ActivityGraph& graph, EngineCounts* 
   return handle_events(graph, std::move(predecessors), find_contention(graph), counts);
 }
 
-std::vector<ActivityTimes> simulate_activities(const ActivityGraph& graph) {
+namespace {
+
+std::vector<ActivityTimes> simulate_until(const ActivityGraph& graph, const StopAt* stop) {
   std::vector<std::uint32_t> predecessors = check_activities(graph);
   check_demands(graph.resources, graph.demands);
   const std::vector<char> can_saturate = find_contention(graph);
   if (longest_path_applies(graph, can_saturate)) return checked_longest_path(graph);
-  return handle_events(graph, std::move(predecessors), can_saturate, nullptr);
+  return handle_events(graph, std::move(predecessors), can_saturate, nullptr, stop);
+}
+
+}  // namespace
+
+std::vector<ActivityTimes> simulate_activities(const ActivityGraph& graph) {
+  return simulate_until(graph, nullptr);
+}
+
+std::vector<ActivityTimes> simulate_activities(const ActivityGraph& graph, const StopAt& stop) {
+  return simulate_until(graph, &stop);
 }
 
 }  // namespace spillway

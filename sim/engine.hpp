@@ -21,6 +21,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -111,6 +112,16 @@ std::vector<ActivityTimes> longest_path(const ActivityGraph& graph);
 
 // The faster of the two that applies.
 std::vector<ActivityTimes> simulate_activities(const ActivityGraph& graph);
+
+// Where a run may end early: once `watched` has started, and all that ran then, and all activities
+// before `before`, have ended.
+struct StopAt {
+  std::uint32_t watched = 0, before = 0;
+};
+// Stands for times that were not reached, later than all that were.
+inline constexpr std::int64_t not_reached_ns = std::numeric_limits<std::int64_t>::max() / 4;
+// The same times, up to there.
+std::vector<ActivityTimes> simulate_activities(const ActivityGraph& graph, const StopAt& stop);
 
 // Nanoseconds the activity takes on its own, latency included.
 double uncontended_ns(const Activity& activity, const FairSharing& sharing);

@@ -11,7 +11,12 @@ namespace {
 SimulationResult simulate_at(const Schedule& schedule, const Problem& problem) {
   if (schedule.tasks().empty() || schedule.steps() < 1)
     throw InputError("the schedule has no steps to simulate");
-  const CostedSchedule costed = cost_schedule(schedule, problem);
+  return simulate(schedule, cost_schedule(schedule, problem));
+}
+
+}  // namespace
+
+SimulationResult simulate(const Schedule& schedule, const CostedSchedule& costed) {
   SimulationResult result;
   result.extrapolates = costed.extrapolates;
   const std::vector<ActivityTimes> times = simulate_activities(costed.graph);
@@ -20,8 +25,6 @@ SimulationResult simulate_at(const Schedule& schedule, const Problem& problem) {
   measure_steady_state(schedule, costed.graph, result);
   return result;
 }
-
-}  // namespace
 
 SimulationResult simulate(const Schedule& schedule) {
   return simulate_at(schedule, schedule.problem());

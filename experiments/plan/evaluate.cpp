@@ -8,7 +8,6 @@
 #include "base/errors.hpp"
 #include "experiments/plan/price.hpp"
 #include "experiments/plan/write_cache.hpp"
-#include "policies/common/schedule_reuse.hpp"
 
 namespace spillway {
 
@@ -27,19 +26,21 @@ class Stopwatch {
 }  // namespace
 
 Evaluation evaluate(const Problem& problem, const std::string& policy, int steps) {
-  ScheduleReuse none;
-  return evaluate_with(none, problem, policy, steps);
+  EvaluationReuse none;
+  return evaluate_with(none, problem, policy, steps, true);
 }
 
-Evaluation evaluate_with(ScheduleReuse& reuse, const Problem& problem, const std::string& policy,
-                         int steps) {
+Evaluation evaluate_with(EvaluationReuse& reuse, const Problem& problem, const std::string& policy,
+                         int steps, bool asks_times) {
   const Stopwatch building;
-  Evaluation evaluation{reuse.build(problem, policy, steps), std::nullopt, 0, 0, 0};
+  Evaluation evaluation{reuse.schedules.build(problem, policy, steps), std::nullopt, 0, 0, 0};
   evaluation.schedule_seconds = building.seconds();
   evaluation.tasks = evaluation.schedule.tasks_emitted();
   if (!evaluation.schedule.fits()) return evaluation;
   const Stopwatch simulating;
-  evaluation.result = simulate_long_run(evaluation.schedule, evaluation.schedule.problem().machine);
+  const Schedule& schedule = evaluation.schedule;
+  evaluation.result = asks_times ? simulate_long_run(schedule, schedule.problem().machine)
+                                 : reuse.results.of(schedule);
   evaluation.simulate_seconds = simulating.seconds();
   evaluation.tasks += evaluation.schedule.tasks().size();
   return evaluation;

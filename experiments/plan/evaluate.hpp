@@ -6,12 +6,18 @@
 #include <string>
 #include <vector>
 
+#include "experiments/plan/steady_results.hpp"
 #include "policies/common/policy.hpp"
+#include "policies/common/schedule_reuse.hpp"
 #include "sim/simulate.hpp"
 
 namespace spillway {
 
-class ScheduleReuse;
+// What points that are evaluated one after the other share. Results do not depend on it.
+struct EvaluationReuse {
+  ScheduleReuse schedules;
+  SteadyResults results;
+};
 
 struct Evaluation {
   Schedule schedule;
@@ -28,9 +34,9 @@ inline constexpr int default_steps = 6;
 // Throws InputError for a problem or policy that is wrong; one that does not fit has no result.
 Evaluation evaluate(const Problem& problem, const std::string& policy, int steps = default_steps);
 
-// The same; the schedule may be one that was built before.
-Evaluation evaluate_with(ScheduleReuse& reuse, const Problem& problem, const std::string& policy,
-                         int steps);
+// The same; where the times of tasks are not asked for, by SteadyResults.
+Evaluation evaluate_with(EvaluationReuse& reuse, const Problem& problem, const std::string& policy,
+                         int steps, bool asks_times);
 
 // The same, as training on a GPU has it unless told otherwise:
 // Problem::use_gpu_sequences_at_once().

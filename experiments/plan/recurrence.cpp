@@ -4,6 +4,8 @@
 #include <array>
 #include <cstdlib>
 
+#include "base/errors.hpp"
+
 namespace spillway {
 
 namespace {
@@ -26,7 +28,7 @@ using LaneTasks = std::vector<TaskId>;
 class Lanes {
  public:
   Lanes(const Schedule& schedule, std::span<const ActivityTimes> times)
-      : tasks_(schedule.tasks()), times_(times) {
+      : tasks_(schedule.tasks().first(times.size())), times_(times) {
     for (TaskId t = 0; t < tasks_.size(); ++t)
       lanes_[static_cast<std::size_t>(tasks_[t].lane)].push_back(t);
   }
@@ -55,6 +57,34 @@ class Lanes {
           return false;
       }
       return true;
+    });
+  }
+  // Whether what runs or comes later is `repetition`'s at `shift.from_ns`, and the same a step
+  // later at `shift.to_ns`.
+  bool repeat(const Shift& shift, const Repetition& repetition) const {
+    return std::all_of(lanes_.begin(), lanes_.end(), [&](const LaneTasks& lane) {
+      const std::size_t one = next(lane, shift.from_ns), other = next(lane, shift.to_ns);
+      if (one == lane.size()) return other == lane.size();
+      const bool runs = one > 0 && times_[lane[one - 1]].end_ns > shift.from_ns;
+      return lane[runs ? one - 1 : one] >= repetition.from && other < lane.size() &&
+             lane[other] == lane[one] + repetition.per_step;
+    });
+  }
+  // When the last task that runs at a moment ends.
+  std::int64_t last_end(std::int64_t ns) const {
+    std::int64_t end_ns = ns;
+    for (const LaneTasks& lane : lanes_) {
+      const std::size_t one = next(lane, ns);
+      if (one > 0) end_ns = std::max(end_ns, times_[lane[one - 1]].end_ns);
+    }
+    return end_ns;
+  }
+  // Whether no lane can have run a task of `schedule` that is not among these by then.
+  bool are_whole_until(std::int64_t ns, const Schedule& schedule) const {
+    const std::span<const Task> more = schedule.tasks().subspan(tasks_.size());
+    return std::all_of(more.begin(), more.end(), [&](const Task& task) {
+      const LaneTasks& lane = of(task.lane);
+      return !lane.empty() && times_[lane.back()].end_ns >= ns;
     });
   }
   // Whether the GPU computes all the time between two moments.
@@ -229,18 +259,26 @@ class StepPasses {
   std::vector<Pass> passes_;
 };
 
-// When the GPU begins with a step.
-std::int64_t beginning_ns(const Lanes& lanes, int step) {
-  for (const TaskId t : lanes.of(Lane::gpu_compute)) {
-    if (lanes.task(t).step == step && lanes.task(t).kind == TaskKind::embed_forward)
-      return lanes.times(t).start_ns;
+// With what the GPU begins a step; nothing: the step is not there.
+std::optional<TaskId> beginning(std::span<const Task> tasks, int step) {
+  for (TaskId t = 0; t < tasks.size(); ++t) {
+    if (tasks[t].step == step && tasks[t].kind == TaskKind::embed_forward) return t;
   }
-  return 0;
+  return std::nullopt;
+}
+
+// The first task after all those of the steps up to this one.
+TaskId end_of(std::span<const Task> tasks, int step) {
+  TaskId end = 0;
+  for (TaskId t = 0; t < tasks.size(); ++t) {
+    if (tasks[t].step <= step && tasks[t].phase != Phase::epilogue) end = t + 1;
+  }
+  return end;
 }
 
 // As docs/metrics.md has it: up to the end of each compute task for its phase, what is left for the
 // optimizer.
-PhaseSeconds phases_of(const Lanes& lanes, std::int64_t begin_ns, std::int64_t end_ns) {
+PhaseSeconds phases_of(const Lanes& lanes, int step, std::int64_t begin_ns, std::int64_t end_ns) {
   std::array<std::int64_t, phase_count> spent{};
   std::int64_t reached = begin_ns;
   const auto divide = [&](Phase phase, std::int64_t until) {
@@ -250,7 +288,7 @@ PhaseSeconds phases_of(const Lanes& lanes, std::int64_t begin_ns, std::int64_t e
     reached = end;
   };
   for (const TaskId t : lanes.of(Lane::gpu_compute)) {
-    if (lanes.task(t).step == middle_step) divide(lanes.task(t).phase, lanes.times(t).end_ns);
+    if (lanes.task(t).step == step) divide(lanes.task(t).phase, lanes.times(t).end_ns);
   }
   divide(Phase::optimizer, end_ns);
   const auto seconds = [&](Phase phase) {
@@ -283,20 +321,104 @@ bool next_has_same_memory(const Schedule& schedule) {
   return std::equal(steps[0].begin(), steps[0].end(), steps[1].begin(), steps[1].end(), is_same);
 }
 
+// Two moments a step apart, of which the first is when `step` begins.
+struct StepBegins {
+  std::int64_t ns = 0, next_ns = 0;
+  Shift shift() const { return {ns, next_ns, 0, 1}; }
+};
+std::optional<StepBegins> begins_of(std::span<const Task> tasks,
+                                    std::span<const ActivityTimes> times, int step) {
+  const std::optional<TaskId> one = beginning(tasks, step), next = beginning(tasks, step + 1);
+  if (!one || !next) return std::nullopt;
+  return StepBegins{times[*one].start_ns, times[*next].start_ns};
+}
+
+// Of a step that begins like the next one, from where the one before has ended to its own end.
+PhaseSeconds phases_of_step(const Lanes& lanes, int step, const StepBegins& begins,
+                            std::int64_t end_ns) {
+  return phases_of(lanes, step, end_ns - (begins.next_ns - begins.ns), end_ns);
+}
+
+// Of the tasks of a step.
+std::int64_t last_end(std::span<const Task> tasks, std::span<const ActivityTimes> times, int step) {
+  std::int64_t end_ns = 0;
+  for (TaskId t = 0; t < tasks.size(); ++t) {
+    if (tasks[t].step == step) end_ns = std::max(end_ns, times[t].end_ns);
+  }
+  return end_ns;
+}
+
+// Whether all that a task costs, and what waits for it, is the same `apart` tasks later.
+bool is_alike_later(const Schedule& schedule, TaskId task, TaskId apart) {
+  const Task &a = schedule.tasks()[task], &b = schedule.tasks()[task + apart];
+  const int more_updates = a.update < 0 ? 0 : 1;
+  if (a.kind != b.kind || a.lane != b.lane || a.phase != b.phase || a.layer != b.layer ||
+      a.micro_batch != b.micro_batch || b.step != a.step + 1 ||
+      b.update != a.update + more_updates || a.bytes != b.bytes || a.params != b.params ||
+      a.flops != b.flops || a.available != b.available || a.saves != b.saves ||
+      a.group != b.group || a.pass_bytes != b.pass_bytes || a.pageable != b.pageable ||
+      a.first_micro_batch != b.first_micro_batch || a.recomputes_output != b.recomputes_output ||
+      a.loss_only != b.loss_only)
+    return false;
+  const std::span<const TaskId> of_a = schedule.successors(task);
+  const std::span<const TaskId> of_b = schedule.successors(task + apart);
+  return std::equal(of_a.begin(), of_a.end(), of_b.begin(), of_b.end(),
+                    [&](TaskId one, TaskId other) { return other == one + apart; });
+}
+
 }  // namespace
+
+StopAt stop_after(const Schedule& schedule, int step) {
+  const std::span<const Task> tasks = schedule.tasks();
+  const std::optional<TaskId> next = beginning(tasks, step + 1);
+  SPILLWAY_ASSERT(next, "a step after it");
+  return {*next, end_of(tasks, step)};
+}
 
 std::optional<PhaseSeconds> repeated_step(const Schedule& schedule,
                                           std::span<const ActivityTimes> times) {
   const Lanes lanes(schedule, times);
-  const std::int64_t begin_ns = beginning_ns(lanes, middle_step);
-  const std::int64_t next_ns = beginning_ns(lanes, middle_step + 1);
-  if (!lanes.are_alike({begin_ns, next_ns, 0, 1}) || !next_has_same_memory(schedule))
+  const std::optional<StepBegins> begins = begins_of(schedule.tasks(), times, middle_step);
+  if (!begins || !lanes.are_alike(begins->shift()) || !next_has_same_memory(schedule))
     return std::nullopt;
-  std::int64_t end_ns = 0;
-  for (TaskId t = 0; t < times.size(); ++t) {
-    if (lanes.task(t).step == middle_step) end_ns = std::max(end_ns, times[t].end_ns);
+  return phases_of_step(lanes, middle_step, *begins,
+                        last_end(schedule.tasks(), times, middle_step));
+}
+
+std::optional<Repetition> repetition_of(const Schedule& schedule) {
+  const std::span<const Task> tasks = schedule.tasks();
+  const int steps = schedule.steps();
+  if (steps < 4) return std::nullopt;
+  const std::optional<TaskId> one = beginning(tasks, steps - 3), next = beginning(tasks, steps - 2);
+  if (!one || !next) return std::nullopt;
+  Repetition found;
+  found.per_step = *next - *one;
+  found.from = end_of(tasks, steps - 3);
+  while (found.from > 0 && is_alike_later(schedule, found.from - 1, found.per_step)) --found.from;
+  for (found.step = 1; found.step <= steps - 3; ++found.step) {
+    const std::optional<TaskId> begin = beginning(tasks, found.step);
+    const std::optional<TaskId> end = beginning(tasks, found.step + 2);
+    if (!begin || !end) return std::nullopt;
+    found.tasks = *end;
+    if (*begin < found.from || *end < end_of(tasks, found.step)) continue;
+    found.stop = stop_after(schedule, found.step);
+    return found;
   }
-  return phases_of(lanes, end_ns - (next_ns - begin_ns), end_ns);
+  return std::nullopt;
+}
+
+std::optional<PhaseSeconds> repeated_step(const Schedule& schedule,
+                                          std::span<const ActivityTimes> times,
+                                          const Repetition& repetition) {
+  const Lanes lanes(schedule, times);
+  const std::span<const Task> tasks = schedule.tasks().first(times.size());
+  const std::optional<StepBegins> begins = begins_of(tasks, times, repetition.step);
+  if (!begins || !lanes.are_alike(begins->shift()) || !lanes.repeat(begins->shift(), repetition))
+    return std::nullopt;
+  const std::int64_t end_ns = last_end(tasks, times, repetition.step);
+  if (!lanes.are_whole_until(std::max(end_ns, lanes.last_end(begins->next_ns)), schedule))
+    return std::nullopt;
+  return phases_of_step(lanes, repetition.step, *begins, end_ns);
 }
 
 std::optional<PhaseSeconds> growth_by_layers(const Schedule& schedule,

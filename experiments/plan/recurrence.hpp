@@ -14,10 +14,32 @@
 
 namespace spillway {
 
+// What a simulation has to reach to tell of `step`: its end, and the state in which the next one
+// begins.
+StopAt stop_after(const Schedule& schedule, int step);
+
 // Step 1 of three, whose sum is the step time, and that of all steps that come after it. Nothing
 // unless step 2 begins in the state of the lanes in which step 1 began, and has the same memory.
 std::optional<PhaseSeconds> repeated_step(const Schedule& schedule,
                                           std::span<const ActivityTimes> times);
+
+// From where on a schedule's steps are alike, up to the last but one: task t + per_step is task t a
+// step later, and what waits for it is what waits for t a step later, for every t from `from` on.
+struct Repetition {
+  TaskId from = 0;
+  TaskId per_step = 0;
+  int step = 0;      // the first one that may begin as all later ones
+  TaskId tasks = 0;  // how many there are of it, of those before it, and of the next one
+  StopAt stop;       // stop_after(step)
+};
+// Nothing where they are not, or where there are fewer than four.
+std::optional<Repetition> repetition_of(const Schedule& schedule);
+
+// As repeated_step(), for `repetition.step`, of whose first `repetition.tasks` tasks the times are
+// given. Whatever memory the steps use, what waits for what is known to be alike.
+std::optional<PhaseSeconds> repeated_step(const Schedule& schedule,
+                                          std::span<const ActivityTimes> times,
+                                          const Repetition& repetition);
 
 // By how much longer step 1 is with `period` more layers. Nothing where in one of its passes
 // through the layers no state of the lanes comes again after so many layers. Where there is one

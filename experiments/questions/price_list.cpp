@@ -96,8 +96,7 @@ class ListReader {
         return false;
       return true;
     });
-    reader.require("machine");
-    reader.require("currency");
+    reader.require({"machine", "currency"});
     refuse_control_characters(reader, "currency", list_.currency);
     refuse_control_characters(reader, "source", list_.source);
     if (list_.gpus.empty() && list_.memories.empty() && list_.drives.empty())
@@ -165,7 +164,7 @@ class ListReader {
         part_reader(table, memory.name, memory.price, {bytes_field("size", memory.size)});
     read_fields(table, reader, [](const std::string&, const toml::node&) { return false; });
     check(reader, memory.name);
-    reader.require("size");
+    reader.require({"size"});
     refuse_zero(reader, {{"size", memory.size > 0}});
     list_.memories.push_back(std::move(memory));
   }
@@ -196,12 +195,12 @@ class ListReader {
       reader.fail({"counts", "it is missing", "write for example counts = [1, 2, 4]"});
     // A drive of another make has rates of its own, and a size.
     if (drive.read > 0 || drive.write > 0 || drive.total > 0)
-      require(reader, {"read", "write", "capacity"});
+      reader.require({"read", "write", "capacity"});
     list_.drives.push_back(std::move(drive));
   }
 
   void check(const FieldReader& reader, const std::string& name) const {
-    require(reader, {"name", "price"});
+    reader.require({"name", "price"});
     refuse_control_characters(reader, "name", name);
   }
   // Keys, and whether they are more than 0.
@@ -211,10 +210,6 @@ class ListReader {
       if (reader.given(key) && !is_positive)
         reader.fail({key, "it is 0", "give what the part has, or leave the key out"});
     }
-  }
-
-  static void require(const FieldReader& reader, std::initializer_list<const char*> keys) {
-    for (const char* key : keys) reader.require(key);
   }
 
   PriceList list_;

@@ -237,7 +237,7 @@ Report report_of_sweep(const Directory& folder, const SweepTable& table) {
   SweepPages pages = sweep_pages(folder, table);
   Page page;
   page.title = "Sweep " + name_of(folder.path());
-  page.subtitle = count_text(table.rows.size(), "point");
+  page.subtitle = pages.subtitle;
   page.head = facts_html(pages.facts);
   add_sections(page, std::move(pages.sections));
   page.blobs.push_back(data_tables_blob(pages.tables));

@@ -99,6 +99,26 @@ Facts facts_of(const Results& results) {
   return facts;
 }
 
+// "10,752 points of gpt-65b on rtx4090-12ssd, batch 128, sequence 1024": what all results share.
+std::string subtitle_of(const Results& results) {
+  std::string text = count_text(results.table().rows.size(), "point");
+  const auto shared = results.fastest();
+  const auto add = [&](const char* before, const char* column) {
+    if (shared.empty()) return;
+    const std::string& value = results.text(*shared.front(), column);
+    const bool is_shared = std::all_of(shared.begin(), shared.end(), [&](const auto* row) {
+      return results.text(*row, column) == value;
+    });
+    if (is_shared && !value.empty()) text += before + value;
+  };
+  add(" of ", "result.model");
+  add(" on ", "result.machine");
+  add(", batch ", "workload.batch");
+  add(", micro-batch ", "workload.micro_batch");
+  add(", sequence ", "workload.sequence");
+  return text;
+}
+
 std::string fastest_html(const Results& results) {
   const auto fastest = results.fastest();
   if (fastest.empty()) return notes_html({"No point has a result."});
@@ -236,6 +256,7 @@ std::string pictures_html(const Directory& folder) {
 SweepPages sweep_pages(const Directory& folder, const SweepTable& table) {
   const Results results(table);
   SweepPages pages;
+  pages.subtitle = subtitle_of(results);
   pages.facts = facts_of(results);
   const std::vector<std::string> axes = results.axes();
   pages.sections.push_back({"fastest", "Fastest points", fastest_html(results)});

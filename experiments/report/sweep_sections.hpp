@@ -1,6 +1,7 @@
 // What a page says of the folder of a sweep: its table, its pictures, its fastest points.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "base/directory.hpp"
@@ -10,6 +11,7 @@
 namespace spillway {
 
 struct SweepPages {
+  std::string subtitle;
   Facts facts;
   std::vector<Section> sections;
   std::vector<DataTable> tables;

@@ -21,7 +21,6 @@
 #include "experiments/sweep/result_file.hpp"
 #include "experiments/sweep/sweep_explanation.hpp"
 #include "experiments/sweep/sweep_journal.hpp"
-#include "policies/common/schedule_reuse.hpp"
 #include "sim/result_json.hpp"
 
 namespace spillway {
@@ -95,7 +94,7 @@ Json priced_json(const Problem& problem, const Price& price, int steps) {
   return json;
 }
 
-Json evaluate_json(const SweepPoint& point, ScheduleReuse& reuse) {
+Json evaluate_json(const SweepPoint& point, EvaluationReuse& reuse) {
   if (!point.invalid.empty()) return status_json(status_invalid, point.invalid, point.hint);
   const ResolvedSettings& settings = point.settings;
   Problem problem = settings.problem();
@@ -113,11 +112,12 @@ Json evaluate_json(const SweepPoint& point, ScheduleReuse& reuse) {
   // A price has no times of tasks, from which an explanation follows.
   if (!point.explains) {
     if (const std::optional<Price> one =
-            quick_price_with(reuse, problem, settings.policy, settings.steps))
+            quick_price_with(reuse.schedules, problem, settings.policy, settings.steps))
       return priced_json(problem, *one, settings.steps);
   }
-  return evaluated_json(evaluate_with(reuse, problem, settings.policy, settings.steps),
-                        point.explains);
+  return evaluated_json(
+      evaluate_with(reuse, problem, settings.policy, settings.steps, point.explains),
+      point.explains);
 }
 
 std::string journal_name(const std::optional<SweepShard>& shard) {
@@ -148,7 +148,7 @@ class Pool {
 
  private:
   void take_points() {
-    ScheduleReuse reuse;
+    EvaluationReuse reuse;
     while (!stop_) {
       const std::size_t next = next_++;
       if (next >= state_.missing.size()) return;
@@ -160,7 +160,7 @@ class Pool {
     }
   }
 
-  void evaluate_one(const SweepPoint& point, ScheduleReuse& reuse) {
+  void evaluate_one(const SweepPoint& point, EvaluationReuse& reuse) {
     std::string json;
     try {
       json = evaluate_point(point, reuse);
@@ -225,7 +225,7 @@ SweepShard parse_shard(const std::string& text) {
                    "the second of eight shards is " + Setting{"shard", "2/8"});
 }
 
-std::string evaluate_point(const SweepPoint& point, ScheduleReuse& reuse) {
+std::string evaluate_point(const SweepPoint& point, EvaluationReuse& reuse) {
   try {
     return evaluate_json(point, reuse).dump();
   } catch (const InputError& error) {

@@ -17,7 +17,7 @@
 
 namespace spillway {
 
-class ScheduleReuse;
+struct EvaluationReuse;
 
 struct SweepProgress {
   std::size_t done = 0, total = 0;  // points of this run
@@ -62,6 +62,6 @@ SweepOutcome run_sweep(const SweepPlan& plan, const SweepRun& run, SweepState st
 
 // One point as the JSON object that journals hold: status, reason, hint, the object of
 // `simulate --json`, roofs.
-std::string evaluate_point(const SweepPoint& point, ScheduleReuse& reuse);
+std::string evaluate_point(const SweepPoint& point, EvaluationReuse& reuse);
 
 }  // namespace spillway

@@ -5,10 +5,10 @@
 
 #include "base/errors.hpp"
 #include "base/suggest.hpp"
+#include "experiments/plan/evaluate.hpp"
 #include "experiments/plots/plot_axis.hpp"
 #include "experiments/sweep/sweep.hpp"
 #include "experiments/sweep/sweep_plots.hpp"
-#include "policies/common/schedule_reuse.hpp"
 
 namespace spillway {
 
@@ -22,7 +22,7 @@ const SweepTable& sample_table() {
     point.settings = SettingsResolver().resolve(
         {{"model", "gpt-tiny"}, {"machine", "rtx4090-12ssd"}, {"policy", "resident"}});
     plan.points = {point};
-    ScheduleReuse reuse;
+    EvaluationReuse reuse;
     return make_table(plan, {{point.identity, evaluate_point(point, reuse)}});
   }();
   return table;

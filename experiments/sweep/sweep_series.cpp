@@ -50,8 +50,9 @@ SweepSelection::SweepSelection(const SweepPlan& plan, const SweepTable& table,
     const bool wanted =
         std::all_of(request_.where.begin(), request_.where.end(), [&](const auto& condition) {
           const std::vector<std::string>& values = condition.second;
-          return std::find(values.begin(), values.end(), row[column(condition.first)]) !=
-                 values.end();
+          const std::string& value = row[column(condition.first)];
+          // Empty: an option of another policy, which says nothing about this row.
+          return value.empty() || std::find(values.begin(), values.end(), value) != values.end();
         });
     if (wanted) rows_.push_back(&row);
   }

@@ -73,8 +73,7 @@ TestbedRegime parse_regime(const std::string& toml_text, const std::string& orig
       reader.read("", key, value);
     }
   }
-  for (const char* key : {"name", "description", "throttle", "model", "gpu_memory", "host_memory"})
-    reader.require(key);
+  reader.require({"name", "description", "throttle", "model", "gpu_memory", "host_memory"});
   if (regime.batches.empty() || regime.policies.empty())
     reader.fail({"name", "the regime has no batches or no policies",
                  "write batches = [2, 6] and policies = [\"resident\", \"fuyou\"]"});

@@ -121,7 +121,7 @@ void read_waits(const toml::node& node, const std::string& origin, Framework& fr
          text_field("source", source, "where this is from")},
         origin, place_of(table->source(), origin), nullptr);
     for (const auto& [key, value] : *table) reader.read("", key, value);
-    for (const char* key : {"at", "for"}) reader.require(key);
+    reader.require({"at", "for"});
     framework.waits.push_back(wait);
   }
 }
@@ -250,7 +250,7 @@ Framework parse_framework(const std::string& toml_text, const std::string& origi
     }
   }
   for (const std::string& assignment : overrides) reader.override_with(assignment, "");
-  for (const char* key : {"name", "description"}) reader.require(key);
+  reader.require({"name", "description"});
   if (framework.gradient_bytes != 0 && framework.gradient_bytes != 2 &&
       framework.gradient_bytes != 4)
     reader.fail({"gradient.bytes", "it is not 0, 2 or 4", "0: as the schedule has them"});

@@ -300,16 +300,31 @@ const std::string& FieldReader::locate(const std::string& key) const {
   return section == sections_.end() ? place_ : section->second;
 }
 
-void FieldReader::require(const std::string& key) const {
-  if (given(key)) return;
-  const Field* field = find(key);
-  SPILLWAY_ASSERT(field, key);
-  const std::size_t dot = key.find('.');
-  const bool in_section = dot != std::string::npos;
-  throw InputError(locate(key), 0, fmt::format("{} is missing", key),
-                   fmt::format("add for example {} = {}{}", in_section ? key.substr(dot + 1) : key,
-                               field->example,
-                               in_section ? fmt::format(" under [{}]", key.substr(0, dot)) : ""));
+void FieldReader::require(const std::vector<std::string>& keys) const {
+  std::vector<std::string> missing;
+  std::vector<std::pair<std::string, std::string>> lines;  // by section: what to add
+  for (const std::string& key : keys) {
+    if (given(key)) continue;
+    const Field* field = find(key);
+    SPILLWAY_ASSERT(field, key);
+    missing.push_back(key);
+    const std::size_t dot = key.find_last_of('.');
+    const std::string section = dot == std::string::npos ? "" : key.substr(0, dot);
+    const std::string line = fmt::format("{} = {}", key.substr(dot + 1), field->example);
+    if (!lines.empty() && lines.back().first == section)
+      lines.back().second += ", " + line;
+    else
+      lines.emplace_back(section, line);
+  }
+  if (missing.empty()) return;
+  std::string hint;
+  for (const auto& [section, line] : lines)
+    hint += (hint.empty() ? "add for example " : "; ") + line +
+            (section.empty() ? "" : fmt::format(" under [{}]", section));
+  throw InputError(
+      locate(missing.front()), 0,
+      fmt::format("{} {} missing", fmt::join(missing, ", "), missing.size() == 1 ? "is" : "are"),
+      hint);
 }
 
 void FieldReader::fail(const FieldProblem& problem) const {

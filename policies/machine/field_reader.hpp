@@ -58,7 +58,8 @@ class FieldReader {
   // Takes a key as not given after all.
   void forget(const std::string& key) { places_.erase(key); }
   bool given(const std::string& key) const { return places_.count(key) > 0; }
-  void require(const std::string& key) const;
+  // Throws InputError that names all of these that are not given, at the place of the first.
+  void require(const std::vector<std::string>& keys) const;
   [[noreturn]] void fail(const FieldProblem& problem) const;
   [[noreturn]] void fail_unknown(const std::string& key, const std::string& place) const;
   const std::string& origin() const { return origin_; }

@@ -1,8 +1,13 @@
 #include "policies/machine/machine_fields.hpp"
 
+#include <map>
+#include <string>
+
 namespace spillway {
 
-std::vector<Field> fields_of(Machine& machine) {
+namespace {
+
+std::vector<Field> fields_in(Machine& machine) {
   Machine::Gpu& gpu = machine.gpu;
   Machine::Pcie& pcie = machine.pcie;
   Machine::Host& host = machine.host;
@@ -72,6 +77,26 @@ std::vector<Field> fields_of(Machine& machine) {
           count_field("cluster.leaf_nodes", cluster.leaf_nodes),
           bandwidth_field("cluster.spine", cluster.spine),
           count_field("cluster.sharing", cluster.sharing)};
+}
+
+}  // namespace
+
+std::vector<Field> fields_of(Machine& machine) {
+  // What is far from the example of its unit.
+  static const std::map<std::string, std::string> examples = {
+      {"gpu.memory_bandwidth", "\"1000GB/s\""},
+      {"host.memory", "\"128GB\""},
+      {"host.bandwidth", "\"80GB/s\""},
+      {"host.cores", "16"},
+      {"ssd.capacity", "\"4TB\""},
+      {"ssd.read", "\"14GB/s\""},
+      {"ssd.write", "\"10GB/s\""}};
+  std::vector<Field> fields = fields_in(machine);
+  for (Field& field : fields) {
+    const auto example = examples.find(field.key);
+    if (example != examples.end()) field.example = example->second;
+  }
+  return fields;
 }
 
 std::vector<Field> fields_of(DriveScaling& scaling) {

@@ -116,7 +116,7 @@ void read_by_shape(const toml::node& node, const std::string& origin, Machine::G
     Machine::Gpu::ShapeRate row;
     FieldReader reader(fields_of(row), origin, place_of(table->source(), origin), nullptr);
     for (const auto& [key, value] : *table) reader.read("", key, value);
-    for (const char* key : {"tokens", "hidden", "share"}) reader.require(key);
+    reader.require({"tokens", "hidden", "share"});
     constexpr std::int64_t most = 1'000'000'000;
     for (const auto& [key, count] :
          {std::pair("tokens", row.tokens), std::pair("hidden", row.hidden)}) {
@@ -142,7 +142,7 @@ void read_by_count(const toml::node& node, const std::string& origin, Machine::S
     Machine::Ssd::Row row;
     FieldReader reader(fields_of(count, row), origin, place, nullptr);
     for (const auto& [key, value] : *table) reader.read("", key, value);
-    for (const char* key : {"count", "read", "write"}) reader.require(key);
+    reader.require({"count", "read", "write"});
     if (count < 1) reader.fail({"count", "it is zero", "rows begin at one drive"});
     if (!(row.read > 0)) reader.fail({"read", "it is zero", "give for example \"4.2GB/s\""});
     if (!(row.write > 0)) reader.fail({"write", "it is zero", "give for example \"4.2GB/s\""});
@@ -160,7 +160,7 @@ void read_by_queue_depth(const toml::node& node, const std::string& origin, Mach
     FieldReader reader(fields_of(depth, shares), origin, place_of(table->source(), origin),
                        nullptr);
     for (const auto& [key, value] : *table) reader.read("", key, value);
-    for (const char* key : {"depth", "read", "write"}) reader.require(key);
+    reader.require({"depth", "read", "write"});
     if (!(depth > 0)) reader.fail({"depth", "it is zero", "rows begin at one request in flight"});
     if (depth > most_in_flight) {
       reader.fail({"depth", fmt::format("{} requests in flight are too many", depth),
@@ -188,7 +188,7 @@ void read_by_read_share(const toml::node& node, const std::string& origin, Machi
     FieldReader reader(fields_of_mix(share, gain, depth), origin, place_of(table->source(), origin),
                        nullptr);
     for (const auto& [key, value] : *table) reader.read("", key, value);
-    for (const char* key : {"share", "gain"}) reader.require(key);
+    reader.require({"share", "gain"});
     if (!(share > 0 && share < 1)) {
       reader.fail({"share", fmt::format("{} is not a mix of reads and writes", share),
                    "give the share of bytes that are read, between 0 and 1; alone, reads reach "
@@ -217,7 +217,7 @@ void read_collectives(const toml::node& node, const std::string& origin,
     Machine::Cluster::Collective row;
     FieldReader reader(fields_of(row), origin, place_of(table->source(), origin), nullptr);
     for (const auto& [key, value] : *table) reader.read("", key, value);
-    for (const char* key : {"kind", "bytes", "bandwidth"}) reader.require(key);
+    reader.require({"kind", "bytes", "bandwidth"});
     if (row.gpus < 1 || row.nodes < 1 || row.gpus * row.nodes < 2)
       reader.fail({"gpus", "a collective is between two GPUs at the least",
                    "give gpus, of a node, and nodes"});
@@ -233,7 +233,7 @@ namespace {
 // Rows of times with samples, [[NAME]], whose other keys are those of `fields`.
 template <class Time>
 void read_times(const toml::node& node, const std::string& name, const std::string& origin,
-                std::vector<Field> (*fields)(Time&), std::initializer_list<const char*> required,
+                std::vector<Field> (*fields)(Time&), const std::vector<std::string>& required,
                 std::vector<Time>& times) {
   for (const toml::table* table : tables_of(node, name, origin)) {
     Time time;
@@ -245,7 +245,7 @@ void read_times(const toml::node& node, const std::string& name, const std::stri
         reader.read("", key, value);
       }
     }
-    for (const char* key : required) reader.require(key);
+    reader.require(required);
     times.push_back(std::move(time));
   }
 }

@@ -207,8 +207,8 @@ void fill_adam_rates(const FieldReader& reader, Machine& machine) {
   if (!reader.given("gpu.adam_rate")) {
     if (!(machine.gpu.memory_bandwidth > 0)) {
       reader.fail({"gpu.adam_rate",
-                   "it is missing, and so is gpu.memory_bandwidth, from which it would follow",
-                   "add memory_bandwidth = \"1000GB/s\" under [gpu]"});
+                   "it is missing, and gpu.memory_bandwidth, from which it would follow, is 0",
+                   "give one of the two"});
     }
     machine.gpu.adam_params_per_second = machine.gpu.memory_bandwidth / gpu_bytes_per_param;
     machine.sources["gpu.adam_rate"] = "derived: gpu.memory_bandwidth / 28 bytes per parameter";
@@ -216,15 +216,16 @@ void fill_adam_rates(const FieldReader& reader, Machine& machine) {
 }
 
 void require_keys(const FieldReader& reader, const Machine& machine) {
-  for (const char* key : {"name", "gpu.memory", "gpu.flops", "pcie.h2d", "pcie.d2h", "host.memory",
-                          "host.bandwidth", "host.cores"}) {
-    reader.require(key);
+  std::vector<std::string> keys = {"name", "gpu.memory", "gpu.flops"};
+  // One follows from the other.
+  if (!reader.given("gpu.adam_rate")) keys.push_back("gpu.memory_bandwidth");
+  for (const char* key : {"pcie.h2d", "pcie.d2h", "host.memory", "host.bandwidth", "host.cores"})
+    keys.push_back(key);
+  if (machine.ssd.count > 0) {
+    keys.push_back("ssd.capacity");
+    if (machine.ssd.by_count.empty()) keys.insert(keys.end(), {"ssd.read", "ssd.write"});
   }
-  if (machine.ssd.count == 0) return;
-  reader.require("ssd.capacity");
-  if (!machine.ssd.by_count.empty()) return;
-  reader.require("ssd.read");
-  reader.require("ssd.write");
+  reader.require(keys);
 }
 
 // What a file and settings say. `variant`: settings that belong to a variant of the file;

@@ -61,15 +61,15 @@ ModelSpec read_model(const toml::table& table, const std::string& origin,
   FieldReader reader(fields_of(model), origin, place_of(table.source(), origin), nullptr);
   for (const auto& [key, value] : table) reader.read("", key, value);
   for (const std::string& assignment : overrides) reader.override_with(assignment, set_prefix);
-  for (const char* key : {"name", "layers", "hidden", "heads", "vocabulary", "positions"}) {
-    reader.require(key);
-  }
   const bool is_llama = model.architecture == Architecture::llama;
+  std::vector<std::string> required = {"name",  "layers",     "hidden",
+                                       "heads", "vocabulary", "positions"};
+  if (is_llama) required.push_back("ffn");
+  reader.require(required);
   if (!reader.given("kv_heads")) model.kv_heads = model.heads;
   if (!reader.given("qkv_bias")) model.qkv_bias = !is_llama;
   if (!reader.given("tied")) model.tied = !is_llama;
   if (!reader.given("ffn")) {
-    if (is_llama) reader.require("ffn");
     // Out of range values of hidden are reported below, not multiplied.
     model.ffn = model.hidden <= 1'000'000 ? 4 * model.hidden : model.hidden;
   }

@@ -3,7 +3,7 @@
 // two columns.
 const DataTables = (() => {
   const S = Spillway;
-  const rowsAtOnce = 100, mostSeries = 16;
+  const rowsAtOnce = 100, mostSeries = 16, longText = 80;
 
   class Column {
     constructor(about) {
@@ -29,6 +29,15 @@ const DataTables = (() => {
       if (/(^|[._])bytes($|[._])/.test(this.name)) return S.bytes(Number(text));
       return text.length < 8 ? text : S.number(Number(text), 5);
     }
+  }
+
+  // Of points at the same x the one with the highest y, or with the lowest (`sign` -1).
+  function extremes(points, sign) {
+    const best = new Map();
+    for (const [x, y] of points) {
+      if (!best.has(x) || sign * y > sign * best.get(x)) best.set(x, y);
+    }
+    return [...best];
   }
 
   class DataTable {
@@ -98,6 +107,16 @@ const DataTables = (() => {
       this.yChoice = select("y axis", named(numbers), y.name);
       const few = this.columns.filter((one) => one.texts.length > 1 && one.texts.length <= 60);
       this.byChoice = select("lines", [["", "each other axis"], ...named(few)], "");
+      this.ofChoice = select("points", [["all", "all points"], ["highest", "the highest points"], ["lowest", "the lowest points"]],
+        "all");
+      // Where that is more lines than eyes tell apart: the best of each policy, or of what else has names.
+      const others = this.othersThan(x, y), lines = new Set();
+      for (let row = 0; row < this.count; ++row) lines.add(this.lineOf(row, others));
+      if (lines.size > mostSeries) {
+        const by = this.about.by.map((name) => this.find(name)).filter((one) => few.includes(one));
+        const named = by.find((one) => !one.is_number) || by[0];
+        if (named) [this.byChoice.value, this.ofChoice.value] = [named.name, "highest"];
+      }
       this.logX = S.button("log x", "logarithmic x axis", () => this.toggle(this.logX));
       this.logY = S.button("log y", "logarithmic y axis", () => this.toggle(this.logY));
       for (const one of [this.logX, this.logY]) one.setAttribute("aria-pressed", "false");
@@ -105,7 +124,8 @@ const DataTables = (() => {
       this.chartNote = S.element("p", {class: "note"});
       return [S.element("div", {class: "tools"}, S.element("span", {class: "said"}, "chart of"), this.yChoice,
         S.element("span", {class: "said"}, "over"), this.xChoice, S.element("span", {class: "said"}, "a line for"),
-        this.byChoice, this.logX, this.logY), this.figure, this.chartNote];
+        this.byChoice, S.element("span", {class: "said"}, "through"), this.ofChoice, this.logX, this.logY), this.figure,
+        this.chartNote];
     }
 
     toggle(button) {
@@ -158,29 +178,41 @@ const DataTables = (() => {
     fill() {
       const rows = this.rows.slice(0, this.room);
       this.body.replaceChildren(...rows.map((row) => S.element("tr", {}, ...this.shown.map((c) => {
-        const column = this.columns[c], cell = S.element("td", {}, column.shown(row));
+        const column = this.columns[c], text = column.shown(row);
+        const isLong = text.length > longText;
+        const cell = S.element("td", {}, isLong ? S.element("div", {class: "long"}, text) : text);
         if (column.is_number) cell.className = "number";
-        if (column.shown(row) !== column.text(row)) cell.title = column.text(row);
+        if (isLong || text !== column.text(row)) cell.title = column.text(row);
         return cell;
       }))));
       this.more.hidden = this.rows.length <= this.room;
       this.more.textContent = "Show more of the " + S.number(this.rows.length - this.room, 9) + " rows below";
     }
 
+    // The axes that tell lines apart where no column is chosen for that.
+    othersThan(x, y) {
+      return this.about.by.map((name) => this.find(name)).filter((one) => one && one !== x && one !== y);
+    }
+
+    // The line that a row is on, where these columns tell lines apart.
+    lineOf(row, columns) {
+      return columns.filter((one) => one.text(row) !== "")
+        .map((one) => (one.is_number ? one.name + " " : "") + one.text(row)).join(", ") || "all rows";
+    }
+
     drawChart() {
       if (!this.xChoice) return;
       const x = this.find(this.xChoice.value), y = this.find(this.yChoice.value), by = this.find(this.byChoice.value);
-      const others = by ? [by] : this.about.by.map((name) => this.find(name)).filter((one) => one && one !== x && one !== y);
-      const series = new Map();
+      const others = by ? [by] : this.othersThan(x, y), series = new Map();
       for (const row of this.filtered()) {
         const at = x.number(row), value = y.number(row);
         if (at === null || value === null) continue;
-        const name = others.filter((one) => one.text(row) !== "")
-          .map((one) => (one.is_number ? one.name + " " : "") + one.text(row)).join(", ") || "all rows";
+        const name = this.lineOf(row, others);
         if (!series.has(name)) series.set(name, []);
         series.get(name).push([at, value]);
       }
-      const list = [...series].slice(0, mostSeries).map(([name, points]) => {
+      const list = [...series].slice(0, mostSeries).map(([name, all]) => {
+        const points = this.ofChoice.value === "all" ? all : extremes(all, this.ofChoice.value === "highest" ? 1 : -1);
         points.sort((a, b) => a[0] - b[0]);
         return {name, style: "line", x: points.map((p) => p[0]), y: points.map((p) => p[1]), labels: []};
       });

@@ -5,8 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "experiments/plan/evaluate.hpp"
 #include "experiments/sweep/sweep.hpp"
-#include "policies/common/schedule_reuse.hpp"
 
 namespace spillway {
 namespace {
@@ -73,7 +73,7 @@ TEST_CASE("CSV quotes what needs it and ends lines with CR LF (RFC 4180)") {
 
 TEST_CASE("a result holds all of simulate's fields, and roofs that throughput does not exceed") {
   const SweepPlan plan = two_points();
-  ScheduleReuse reuse;
+  EvaluationReuse reuse;
   const auto json = nlohmann::ordered_json::parse(evaluate_point(plan.points[0], reuse));
   CHECK(json["status"] == "ok");
   for (const char* key : {"policy", "model", "machine", "workload", "fits", "memory",
@@ -93,7 +93,7 @@ TEST_CASE("no throughput exceeds its roofs, for any policy") {
                   "[[axis]]\nbatch = [2, 8]\nmicro_batch = [2, 2]\n",
                   "s.toml"),
       "test");
-  ScheduleReuse reuse;
+  EvaluationReuse reuse;
   for (const SweepPoint& point : plan.points) {
     const auto json = nlohmann::json::parse(evaluate_point(point, reuse));
     INFO(point.cells.front());

@@ -66,7 +66,7 @@ TEST_CASE("machine file: wrong kind of value, wrong unit") {
   check_error(with("\"12GB/s\"", "\"-12GB/s\""), "m.toml:7:7: pcie.h2d: \"-12GB/s\" is not",
               "21GB/s");
   check_error(with("cores = 8", "cores = \"8\""), "m.toml:12:9: host.cores is a string",
-              "cores = 0.5");
+              "cores = 16");
   check_error(with("cores = 8", "cores = -8"), "m.toml:12:9: host.cores: \"-8\" is not a number",
               "0.5");
   check_error(with("cores = 8", "cores = inf"), "m.toml:12:9: host.cores: \"inf\" is not a number",
@@ -105,10 +105,15 @@ TEST_CASE("machine file: what is missing is reported at its section") {
   check_error(with("capacity = \"1TB\"\n", ""), "m.toml:13:1: ssd.capacity is missing",
               "under [ssd]");
   check_error(with("memory_bandwidth = \"280GB/s\"\n", ""),
-              "m.toml:2:1: gpu.adam_rate: it is missing", "memory_bandwidth");
+              "m.toml:2:1: gpu.memory_bandwidth is missing", "under [gpu]");
+  check_error(with("memory_bandwidth = \"280GB/s\"\n", "memory_bandwidth = \"0B/s\"\n"),
+              "m.toml:2:1: gpu.adam_rate: it is missing", "one of the two");
   check_error([] { parse_machine("name = \"a\"\n", "m.toml"); },
-              "m.toml:1:1: gpu.memory is missing", "[gpu]");
-  check_error([] { parse_machine("", "m.toml"); }, "m.toml:1:1: name is missing", "name");
+              "m.toml:1:1: gpu.memory, gpu.flops, gpu.memory_bandwidth, pcie.h2d, pcie.d2h, "
+              "host.memory, host.bandwidth, host.cores are missing",
+              "memory_bandwidth = \"1000GB/s\" under [gpu]; h2d = \"21GB/s\", ");
+  check_error([] { parse_machine("", "m.toml"); }, "m.toml:1:1: name, gpu.memory, ",
+              "name = \"my-machine\"; memory = ");
   std::string no_table = file.substr(0, file.find("[[ssd"));
   no_table.replace(no_table.find("write = \"2GB/s\"\n"), 16, "");
   check_error([&] { parse_machine(no_table, "m.toml"); }, "m.toml:13:1: ssd.write is missing",

@@ -1,0 +1,135 @@
+#include "experiments/plan/steady_results.hpp"
+
+#include <xxhash.h>
+
+#include <memory>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "experiments/plan/simulated_part.hpp"
+#include "experiments/plan/write_cache.hpp"
+#include "policies/model/operators.hpp"
+
+namespace spillway {
+
+namespace {
+
+constexpr std::size_t most_results = 4096;
+
+// 128 bits of all that is added.
+class Hash {
+ public:
+  Hash() : state_(XXH3_createState(), XXH3_freeState) { XXH3_128bits_reset(state_.get()); }
+
+  template <class T>
+  void add(const T& value) {
+    static_assert(std::has_unique_object_representations_v<T> || std::is_floating_point_v<T>);
+    XXH3_128bits_update(state_.get(), &value, sizeof value);
+  }
+  template <class T>
+  void add_all(std::span<const T> values) {
+    static_assert(std::has_unique_object_representations_v<T>);
+    add(values.size());
+    XXH3_128bits_update(state_.get(), values.data(), values.size_bytes());
+  }
+  void add_bytes_of(const std::vector<Activity>& activities) {
+    static_assert(sizeof(Activity) == 2 * sizeof(std::uint32_t) + sizeof(double) +
+                                          sizeof(std::int64_t));  // no byte without a meaning
+    add(activities.size());
+    XXH3_128bits_update(state_.get(), activities.data(), activities.size() * sizeof(Activity));
+  }
+  std::array<std::uint64_t, 2> digest() const {
+    const XXH128_hash_t hash = XXH3_128bits_digest(state_.get());
+    return {hash.low64, hash.high64};
+  }
+
+ private:
+  std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> state_;
+};
+
+// What a result takes from the tasks themselves, and what waits for what.
+std::array<std::uint64_t, 2> hash_of_tasks(const Schedule& schedule) {
+  Hash hash;
+  for (const Task& task : schedule.tasks()) {
+    hash.add(std::array<std::int32_t, 4>{static_cast<std::int32_t>(task.kind),
+                                         static_cast<std::int32_t>(task.lane),
+                                         static_cast<std::int32_t>(task.phase), task.step});
+    hash.add(task.bytes);
+    hash.add(task.flops);
+  }
+  const Schedule::Successors successors = schedule.successors();
+  hash.add_all(successors.begins);
+  hash.add_all(successors.all);
+  return hash.digest();
+}
+
+// What the tasks cost on the machine, and of the problem what rates of a result follow from.
+std::array<std::uint64_t, 2> hash_of(const CostedSchedule& costed, const Problem& problem,
+                                     const std::array<std::uint64_t, 2>& tasks) {
+  Hash hash;
+  hash.add(tasks);
+  hash.add_bytes_of(costed.graph.activities);
+  for (const Demand& demand : costed.graph.demands) {
+    hash.add(demand.rate_cap);
+    hash.add(demand.weight);
+    hash.add(demand.usage_count);
+    for (std::uint32_t u = 0; u < demand.usage_count; ++u) {
+      hash.add(demand.usages[u].resource);
+      hash.add(demand.usages[u].per_unit);
+    }
+  }
+  for (const Resource& resource : costed.graph.resources) {
+    hash.add_all(std::span(resource.name));
+    hash.add(resource.capacity);
+  }
+  for (const std::string& text : costed.extrapolates) hash.add_all(std::span(text));
+  const Workload& workload = problem.workload;
+  hash.add(workload.tokens_per_step());
+  hash.add(step_flops(problem.model, workload.batch, workload.sequence));
+  hash.add(problem.workload.ranks);
+  hash.add(problem.machine.cluster.sharing);
+  return hash.digest();
+}
+
+bool is_same(const Schedule& one, const Schedule& other) {
+  return one.tasks().data() == other.tasks().data();
+}
+
+}  // namespace
+
+const SteadyResults::Known& SteadyResults::known(const Schedule& schedule) {
+  if (!last_ || !is_same(last_->schedule, schedule))
+    last_ = Known{schedule, repetition_of(schedule), hash_of_tasks(schedule)};
+  return *last_;
+}
+
+SimulationResult SteadyResults::of(const Schedule& schedule) {
+  const Problem& problem = schedule.problem();
+  // Then one of two simulations counts.
+  if (write_cache_of(problem.machine)) {
+    SimulationResult result = simulate_long_run(schedule, problem.machine);
+    result.tasks.clear();
+    return result;
+  }
+  const Known& of = known(schedule);
+  const std::size_t count = of.repetition ? of.repetition->tasks : schedule.tasks().size();
+  CostedSchedule costed = cost_first_tasks(schedule, count);
+  const Key key = hash_of(costed, problem, of.tasks);
+  if (const auto found = results_.find(key); found != results_.end()) return found->second;
+  std::optional<SimulationResult> result;
+  if (of.repetition) {
+    const SimulatedPart part(schedule, *of.repetition, std::move(costed));
+    if (part.repeats()) result = part.result_of(problem);
+    if (!result) costed = cost_schedule(schedule);
+  }
+  if (!result) {
+    result = simulate(schedule, costed);
+    result->tasks.clear();
+  }
+  if (results_.size() >= most_results) results_.clear();
+  return results_.emplace(key, *std::move(result)).first->second;
+}
+
+}  // namespace spillway
