@@ -16,7 +16,7 @@ constexpr int steps_built = 3;
 // A model of fewer layers is built in full.
 constexpr std::int64_t fewest_layers = 40;
 // Layers of miniatures, beside two periods; at most one in `whole_to_part` of all layers.
-constexpr std::array layers_at_ends = {6, 8, 12, 16};
+constexpr std::array layers_at_ends = {6, 8};
 constexpr std::int64_t whole_to_part = 4;
 // What is as close as this to a limit of memory is built in full, relative: where two miniatures
 // take the same bytes, and where the gaps between their buffers differ.

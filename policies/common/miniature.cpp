@@ -129,8 +129,9 @@ class SettlerByMiniatures : public Settler {
     Program program = emit(
         of_layers(problem_, of.two), with(k),
         {.steps = steps, .plan_of = &problem_, .others = of.beyond(of.two, problem_.model.layers)});
-    note_close(program.plan_memory().extent);
-    return program.plan_memory().extent;
+    const TierBytes bytes = extent_of(program);
+    note_close(bytes);
+    return bytes;
   }
   void note_close(const TierBytes& bytes) {
     constexpr double close = 5e-4;

@@ -1,5 +1,6 @@
 #include "policies/common/schedule_reuse.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/errors.hpp"
@@ -19,13 +20,28 @@ bool are_clusters_alike(const Problem& one, const Problem& other) {
 
 }  // namespace
 
-// Whether they differ in nothing but rates of the machine.
+// Whether they differ in nothing but rates of the machine, and drives.
 bool ScheduleReuse::is_alike(const Origin& one, const Origin& other) {
   const Problem &a = one.problem, &b = other.problem;
   return one.policy == other.policy && one.steps == other.steps && a.model == b.model &&
          a.workload == b.workload && a.framework == b.framework &&
          a.frozen_in_place == b.frozen_in_place && a.backend() == b.backend() &&
-         capacities(a.machine) == capacities(b.machine) && are_clusters_alike(a, b);
+         a.machine.gpu.memory == b.machine.gpu.memory &&
+         a.machine.host.memory == b.machine.host.memory && are_clusters_alike(a, b);
+}
+
+// Sweeps go through the values of an axis again and again: a few schedules are kept, of a few
+// hundred megabytes.
+void ScheduleReuse::keep_few() {
+  constexpr std::size_t most = 8, most_tasks = 1'000'000;
+  std::size_t tasks = 0, kept = 0;
+  for (const Built& one : built_) {
+    tasks += one.schedule.tasks().size();
+    if (kept > 0 && tasks > most_tasks) break;
+    ++kept;
+  }
+  built_.erase(built_.begin() + static_cast<std::ptrdiff_t>(std::min(kept, most)), built_.end());
+  if (found_.size() > most) found_.pop_back();
 }
 
 Schedule ScheduleReuse::build(const Problem& problem, const std::string& policy, int steps) {
@@ -34,12 +50,15 @@ Schedule ScheduleReuse::build(const Problem& problem, const std::string& policy,
   policy_of(parsed)->check(problem);
   Settler settler(problem, parsed, steps);
   Origin origin{problem, policy, steps};
-  if (last_ && is_alike(origin, last_->origin) && settler.is_on(last_->grounds))
-    return last_->schedule.of(problem);
-  last_.reset();
+  for (const Built& one : built_) {
+    if (is_alike(origin, one.origin) && one.schedule.suits(problem.machine) &&
+        settler.is_on(one.grounds))
+      return one.schedule.of(problem);
+  }
   Schedule schedule = settler.build();
   if (std::optional<Settler::Grounds> grounds = settler.grounds())
-    last_ = Built{std::move(origin), *std::move(grounds), schedule};
+    built_.push_front({std::move(origin), *std::move(grounds), schedule});
+  keep_few();
   return schedule;
 }
 
@@ -50,27 +69,32 @@ std::optional<Miniatures> ScheduleReuse::miniatures(const Problem& problem,
   const std::unique_ptr<Policy> object = policy_of(parsed);
   object->check(problem);
   Found found{{problem, policy, steps}, to_text(object->plan(problem, Costs(problem))), {}, {}, {}};
-  if (found_ && found_->grounds && found_->plan == found.plan &&
-      is_alike(found.origin, found_->origin) &&
-      Settler(problem, parsed, steps).is_on(*found_->grounds))
-    return found_->miniatures;
-  found_.reset();
+  const auto known = std::find_if(found_.begin(), found_.end(), [&](const Found& one) {
+    return one.grounds && one.plan == found.plan && is_alike(found.origin, one.origin) &&
+           Settler(problem, parsed, steps).is_on(*one.grounds);
+  });
+  if (known != found_.end()) {
+    std::rotate(found_.begin(), known, known + 1);
+    return found_.front().miniatures;
+  }
   found.miniatures = find_miniatures(problem, parsed, steps, &found.grounds);
-  found_ = std::move(found);
-  return found_->miniatures;
+  found_.push_front(std::move(found));
+  keep_few();
+  return found_.front().miniatures;
 }
 
 Schedule ScheduleReuse::miniature(const Problem& problem, std::int64_t layers) {
-  SPILLWAY_ASSERT(found_ && found_->miniatures);
-  const auto known = found_->built.find(layers);
-  if (known != found_->built.end()) {
+  SPILLWAY_ASSERT(!found_.empty() && found_.front().miniatures);
+  Found& of = found_.front();
+  const auto known = of.built.find(layers);
+  if (known != of.built.end() && known->second.suits(problem.machine)) {
     Problem small = problem;
     small.model.layers = layers;
     return known->second.of(small);
   }
-  const Schedule built =
-      build_miniature(problem, *found_->miniatures, layers, found_->origin.steps);
-  return found_->built.emplace(layers, built).first->second;
+  Schedule built = build_miniature(problem, *of.miniatures, layers, of.origin.steps);
+  of.built.insert_or_assign(layers, built);
+  return built;
 }
 
 }  // namespace spillway

@@ -1,8 +1,9 @@
-// Schedules of problems that differ in how fast the machine is: built once where that changes
-// nothing about them.
+// Schedules of problems that differ in how fast the machine is, or in drives that have room to
+// spare: built once where that changes nothing about them.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <string>
@@ -14,11 +15,11 @@ namespace spillway {
 
 class ScheduleReuse {
  public:
-  // What build_schedule() builds; the schedule that was built last, where that is the same one.
+  // What build_schedule() builds; one of the last schedules that were built, where it is the same.
   Schedule build(const Problem& problem, const std::string& policy, int steps);
 
   // What find_miniatures() finds, and what build_miniature() builds of what miniatures() has found
-  // last; what was found and built for the problem before, where that is the same.
+  // last; what was found and built for one of the last problems, where it is the same.
   std::optional<Miniatures> miniatures(const Problem& problem, const std::string& policy,
                                        int steps);
   Schedule miniature(const Problem& problem, std::int64_t layers);
@@ -43,9 +44,10 @@ class ScheduleReuse {
     std::map<std::int64_t, Schedule> built;  // by layers
   };
   static bool is_alike(const Origin& one, const Origin& other);
+  void keep_few();
 
-  std::optional<Built> last_;
-  std::optional<Found> found_;
+  std::deque<Built> built_;  // the last one first
+  std::deque<Found> found_;  // the last one that miniatures() has told first
 };
 
 }  // namespace spillway

@@ -130,7 +130,7 @@ Schedule Settler::build() {
 }
 
 std::optional<Settler::Grounds> Settler::grounds() const {
-  Grounds grounds{alternatives_, {}};
+  Grounds grounds{alternatives_, {}, problem_.machine.ssd.capacity, most_on_ssd_};
   if (problem_.framework != own_framework) return std::nullopt;
   for (const std::size_t k : tried_) {
     if (keeps_any(k)) return std::nullopt;
@@ -140,7 +140,10 @@ std::optional<Settler::Grounds> Settler::grounds() const {
 }
 
 bool Settler::is_on(const Grounds& grounds) const {
-  return alternatives_ == grounds.placements &&
+  const std::uint64_t capacity = problem_.machine.ssd.capacity;
+  return (capacity == grounds.ssd_capacity ||
+          grounds.most_on_ssd <= std::min(capacity, grounds.ssd_capacity)) &&
+         alternatives_ == grounds.placements &&
          std::all_of(grounds.plans.begin(), grounds.plans.end(),
                      [&](const auto& one) { return to_text(plan(one.first)) == one.second; });
 }

@@ -30,11 +30,13 @@ class Settler {
 
   Schedule build();
   // What build() has looked at, and is all that its schedule follows from but for the sizes of
-  // model, workload and memories: the placements, and the plans of those that it has tried. Nothing
-  // where it also follows from rates of the machine.
+  // model, workload and the memories of GPU and host: the placements, the plans of those that it
+  // has tried, and whether the drives had room for every layout. Nothing where it also follows from
+  // rates of the machine.
   struct Grounds {
     std::vector<PolicyOptions> placements;
     std::map<std::size_t, std::string> plans;  // as text
+    std::uint64_t ssd_capacity = 0, most_on_ssd = 0;
   };
   std::optional<Grounds> grounds() const;
   // Whether build() would look at the same.
@@ -68,6 +70,12 @@ class Settler {
  protected:
   // That what is settled follows from the plan of alternative `k`.
   void note_tried(std::size_t k) { tried_.insert(k); }
+  // The extent of a program's memory, which is laid out by what there is.
+  TierBytes extent_of(Program& program) {
+    const MemoryUse& use = program.plan_memory();
+    most_on_ssd_ = std::max(most_on_ssd_, use.first_extent[static_cast<std::size_t>(Tier::ssd)]);
+    return use.extent;
+  }
 
   using Tiers = std::initializer_list<Tier>;
 
@@ -78,11 +86,12 @@ class Settler {
   }
   // With the gaps between buffers.
   virtual TierBytes trial_extent(std::size_t k) {
-    return trial(k, Recording::all).plan_memory().extent;
+    Program program = trial(k, Recording::all);
+    return extent_of(program);
   }
   virtual TierBytes whole_extent(std::size_t k) {
     program_ = full(k);
-    return program_->plan_memory().extent;
+    return extent_of(*program_);
   }
 
   const Problem& problem_;
@@ -173,6 +182,7 @@ class Settler {
   std::map<std::size_t, TierBytes> live_;  // of trials, by alternative
   std::uint64_t tasks_tried_ = 0;
   std::set<std::size_t> tried_;  // alternatives
+  std::uint64_t most_on_ssd_ = 0;
 };
 
 }  // namespace spillway

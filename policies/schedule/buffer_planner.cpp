@@ -292,6 +292,7 @@ MemoryPlan plan_memory(std::span<const Task> tasks, std::span<const Access> acce
                        std::vector<BufferInfo>& buffers, const TierBytes& capacity) {
   const std::vector<Event> events = events_of(tasks, accesses, buffers);
   MemoryPlan plan = plan_memory(events, buffers, Layout::from_beginning);
+  plan.use.first_extent = plan.use.extent;
   // Hardly anything is lost between buffers.
   const auto is_tight = [&](std::size_t tier) {
     return plan.use.extent[tier] - plan.use.live_peak[tier] <= plan.use.live_peak[tier] / 256;

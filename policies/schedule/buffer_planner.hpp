@@ -21,6 +21,7 @@ using TierBytes = std::array<std::uint64_t, tier_count>;  // by Tier
 struct MemoryUse {
   TierBytes extent{};            // highest end of any buffer
   TierBytes live_peak{};         // most bytes live at one point of the program
+  TierBytes first_extent{};      // of the first layout that was tried; others are no larger
   std::uint64_t operations = 0;  // steps it took to plan, see MemoryPlanner::operations
 };
 

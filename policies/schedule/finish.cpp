@@ -130,6 +130,7 @@ const MemoryUse& Program::plan_memory() {
   plan_ = spillway::plan_memory(tasks_, accesses_, buffers_, capacity);
   plan_->use.extent[ssd] -= in_place;
   plan_->use.live_peak[ssd] -= in_place;
+  plan_->use.first_extent[ssd] -= in_place;
   return plan_->use;
 }
 
@@ -155,6 +156,7 @@ Schedule Program::finish(std::string policy, int steps, std::uint64_t tasks_of_t
     data->use[tier] = {use.extent[tier], use.live_peak[tier], capacity[tier], kept_[tier], 0};
   }
   data->use[index_of(Tier::ssd)].in_place_bytes = in_place_bytes();
+  data->first_ssd_extent = use.first_extent[index_of(Tier::ssd)];
   data->problem = std::move(problem_);
   data->policy = std::move(policy);
   data->steps = steps;

@@ -16,12 +16,22 @@
 namespace spillway {
 
 Schedule::Schedule(std::shared_ptr<const Data> data)
-    : data_(std::move(data)), problem_(data_, &data_->problem) {}
+    : data_(std::move(data)), problem_(data_, &data_->problem), use_(data_->use) {}
 
 Schedule Schedule::of(const Problem& problem) const {
   Schedule same = *this;
   same.problem_ = std::make_shared<const Problem>(problem);
+  const TierBytes capacity = capacities(problem.machine);
+  for (std::size_t tier = 0; tier < capacity.size(); ++tier)
+    same.use_[tier].capacity_bytes = capacity[tier];
   return same;
+}
+
+bool Schedule::suits(const Machine& machine) const {
+  const TierBytes one = capacities(problem_->machine), other = capacities(machine);
+  constexpr auto ssd = static_cast<std::size_t>(Tier::ssd);
+  return std::equal(one.begin(), one.begin() + ssd, other.begin()) &&
+         (one[ssd] == other[ssd] || data_->first_ssd_extent <= std::min(one[ssd], other[ssd]));
 }
 
 const std::string& Schedule::policy() const { return data_->policy; }
@@ -48,10 +58,10 @@ std::span<const Access> Schedule::accesses(const Task& task) const {
 std::uint64_t Schedule::tasks_emitted() const { return data_->tasks_emitted; }
 std::uint64_t Schedule::build_operations() const { return data_->operations; }
 
-const TierUse& Schedule::use(Tier tier) const { return data_->use[static_cast<std::size_t>(tier)]; }
+const TierUse& Schedule::use(Tier tier) const { return use_[static_cast<std::size_t>(tier)]; }
 
 bool Schedule::fits() const {
-  return std::all_of(data_->use.begin(), data_->use.end(),
+  return std::all_of(use_.begin(), use_.end(),
                      [](const TierUse& use) { return use.peak_bytes <= use.capacity_bytes; });
 }
 

@@ -50,8 +50,12 @@ class Schedule {
  public:
   struct Data;  // built by Program::finish
   explicit Schedule(std::shared_ptr<const Data> data);
-  // The same schedule of a problem that it is as right for, with other rates of the machine.
+  // The same schedule of a problem that it is as right for, with other rates of the machine, and
+  // with other memories as far as it suits them.
   Schedule of(const Problem& problem) const;
+  // Whether buffers would lie where they do on this machine, too: its GPU and its host have as much
+  // memory as the problem's, its drives as much, or both have room for every layout that was tried.
+  bool suits(const Machine& machine) const;
 
   const Problem& problem() const { return *problem_; }
   const std::string& policy() const;  // canonical text, e.g. "greedysnake:alpha=0.2"
@@ -108,6 +112,7 @@ class Schedule {
  private:
   std::shared_ptr<const Data> data_;
   std::shared_ptr<const Problem> problem_;
+  std::array<TierUse, tier_count> use_;
 };
 
 }  // namespace spillway

@@ -25,6 +25,7 @@ struct Schedule::Data {
   std::vector<std::uint32_t> predecessor_counts;
   std::unique_ptr<DependencyGraph> graph;
   std::array<TierUse, tier_count> use;
+  std::uint64_t first_ssd_extent = 0;  // MemoryUse::first_extent
   std::uint64_t tasks_emitted = 0;
   std::uint64_t operations = 0;
 };
