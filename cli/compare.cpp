@@ -29,16 +29,6 @@ struct Options {
   bool best = false, json = false;
 };
 
-// Each by its own name; none: all that `auto` chooses among.
-std::vector<std::string> named(const std::vector<std::string>& policies) {
-  if (policies == std::vector<std::string>{"auto"}) return {};
-  std::vector<std::string> all;
-  for (const std::string& policy : policies) {
-    for (const std::string& one : policies_named(policy)) all.push_back(one);
-  }
-  return all;
-}
-
 // "comparing fuyou, some 0:12 left"
 std::string progress_text(const std::string& what, double done, double seconds) {
   if (done <= 0.02) return what;
@@ -49,7 +39,7 @@ Comparison compare(const Options& options, const std::vector<std::string>& polic
                    const Problem& problem, const WholeRun& whole) {
   Activity activity("building the schedules");
   CompareRequest request;
-  request.policies = named(policies);
+  request.policies = policies_to_compare(policies);
   request.choose_micro_batch = options.problem.chooses_micro_batch();
   request.at_best = options.best;
   if (!options.recompute.empty()) request.recomputation = parse_recomputation(options.recompute);

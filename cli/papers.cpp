@@ -44,7 +44,7 @@ class ShareShown {
         std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
     const std::string left =
         share <= 0.02 ? ""
-                      : fmt::format(", at most {} left", format_clock(spent * (1 - share) / share));
+                      : fmt::format(", some {} left", format_clock(spent * (1 - share) / share));
     progress_.show(fmt::format("{:.0f} %{}: {}", 100 * share, left, next));
   }
 

@@ -140,7 +140,8 @@ void announce(const SweepPlan& plan, const SweepRun& run, const SweepState& stat
   if (plan.same > 0) text += fmt::format(", {} more the same as one of these", plan.same);
   if (plan.invalid() > 0) text += fmt::format(", {} with invalid settings", plan.invalid());
   text += "\n" + text_of(reasons_of(plan)) + assumed_text(plan);
-  if (state.damaged > 0) {
+  // Where nothing is missing, what they held has been run again.
+  if (state.damaged > 0 && !state.missing.empty()) {
     text += fmt::format("{} torn or damaged in the journals, dropped{}\n",
                         plural(state.damaged, "line"),
                         run.shard ? " (or being written by another shard)" : "");

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "base/errors.hpp"
+#include "experiments/plan/comparison.hpp"
 #include "experiments/plan/hints.hpp"
 #include "experiments/tune/tune_json.hpp"
 #include "python/result.hpp"
@@ -18,10 +19,10 @@ namespace spillway::python {
 
 namespace {
 
-struct Comparison {
+struct ComparedResults {
   std::vector<Result> results;
   std::vector<std::pair<std::string, std::string>> refused;
-  std::optional<std::size_t> fastest, writes_less;
+  std::optional<std::size_t> fastest, auto_choice, writes_less;
 };
 
 std::vector<std::string> each_named(const std::vector<std::string>& policies) {
@@ -64,20 +65,31 @@ Result simulate(const ProblemRequest& request, const std::string& policy, int st
   fail_to_fit(candidates, question);
 }
 
-Comparison compare(const ProblemRequest& request, const std::vector<std::string>& policies,
-                   int steps, const std::string& durability,
-                   std::optional<std::int64_t> run_steps) {
+ComparedResults compare(const ProblemRequest& request, const std::vector<std::string>& policies,
+                        int steps, const std::string& durability,
+                        std::optional<std::int64_t> run_steps, bool best,
+                        const std::string& recompute) {
   require_steps(steps);
   const Problem problem = request.problem();
-  const WholeRun run = whole_run(durability, problem, run_steps);
-  Candidates candidates = evaluate_as_asked(request, problem, policies, run, steps);
-  Comparison comparison;
-  for (Candidate& one : candidates.all) comparison.results.push_back({std::move(one)});
-  for (const Refusal& one : candidates.refused)
-    comparison.refused.emplace_back(one.policy, one.reason);
-  comparison.fastest = candidates.chosen;
-  comparison.writes_less = candidates.writes_less;
-  return comparison;
+  CompareRequest asked;
+  asked.policies = policies_to_compare(policies);
+  asked.choose_micro_batch = request.chooses_micro_batch();
+  asked.at_best = best;
+  if (!recompute.empty()) asked.recomputation = parse_recomputation(recompute);
+  asked.run = whole_run(durability, problem, run_steps);
+  asked.steps = steps;
+  if (request.chooses_sequences_at_once()) asked.evaluate_one = evaluation_on(problem.machine);
+  asked.settle = settle(request, problem);
+  asked.threads = std::max(1u, std::thread::hardware_concurrency());
+  Comparison found = compare_policies(problem, asked);
+  ComparedResults compared;
+  for (Candidate& one : found.candidates.all) compared.results.push_back({std::move(one)});
+  for (const Refusal& one : found.candidates.refused)
+    compared.refused.emplace_back(one.policy, one.reason);
+  compared.fastest = found.fastest;
+  compared.auto_choice = found.auto_choice;
+  compared.writes_less = found.candidates.writes_less;
+  return compared;
 }
 
 using TuneProgress = std::function<void(std::uint64_t explored, std::uint64_t effort)>;
@@ -124,16 +136,18 @@ void bind_questions(nb::module_& module) {
   const auto released = nb::call_guard<nb::gil_scoped_release>();
   module.attr("default_steps") = default_steps;
   module.attr("default_effort") = default_effort;
-  nb::class_<Comparison>(module, "Comparison")
-      .def_ro("results", &Comparison::results)
-      .def_ro("refused", &Comparison::refused)
-      .def_ro("fastest", &Comparison::fastest)
-      .def_ro("writes_less", &Comparison::writes_less);
+  nb::class_<ComparedResults>(module, "Comparison")
+      .def_ro("results", &ComparedResults::results)
+      .def_ro("refused", &ComparedResults::refused)
+      .def_ro("fastest", &ComparedResults::fastest)
+      .def_ro("auto_choice", &ComparedResults::auto_choice)
+      .def_ro("writes_less", &ComparedResults::writes_less);
   module.def("simulate", &simulate, nb::arg("request"), nb::arg("policy"),
              nb::arg("steps") = default_steps, nb::arg("durability") = "", released);
   module.def("compare", &compare, nb::arg("request"), nb::arg("policies"),
              nb::arg("steps") = default_steps, nb::arg("durability") = "",
-             nb::arg("run_steps") = nb::none(), released);
+             nb::arg("run_steps") = nb::none(), nb::arg("best") = false, nb::arg("recompute") = "",
+             released);
   module.def("tune", &tune_problem, nb::arg("request"), nb::arg("effort") = default_effort,
              nb::arg("budget_seconds") = nb::none(), nb::arg("seed") = 0,
              nb::arg("threads") = nb::none(), nb::arg("durability") = "",

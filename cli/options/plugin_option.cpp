@@ -15,7 +15,7 @@ namespace {
 constexpr const char* variable = "SPILLWAY_PLUGINS";
 
 // Commands that have policies without an option --policy: in a file, in a trace, or all there are.
-constexpr std::array names_of_others = {"policies", "sweep", "tune", "validate"};
+constexpr std::array names_of_others = {"policies", "report", "sweep", "tune", "validate"};
 
 bool has_policies(const CLI::App& command) {
   if (command.get_option_no_throw("--policy") != nullptr) return true;

@@ -226,8 +226,11 @@ class AblationText {
     const Ablation& ablation = why_.ablation;
     if (!ablation.why_not.empty())
       return fmt::format(
-          "from A to B by settings of policy {}: not so, one of them cannot be "
-          "written in these\n  {}\n",
+          "from A to B one setting at a time: not told. For that both are written as plans of "
+          "policy "
+          "{}, and one of these does not fit or cannot be run, such as that of an order of work "
+          "that "
+          "is its policy's own (a step() of a plugin):\n  {}\n",
           why_.settings.policy(), ablation.why_not);
     if (why_.settings.all().empty()) return "no setting differs\n";
     head();

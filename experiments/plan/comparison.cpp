@@ -226,6 +226,15 @@ const char* to_string(SettingsBy settings) {
   return "";
 }
 
+std::vector<std::string> policies_to_compare(const std::vector<std::string>& asked) {
+  if (asked == std::vector<std::string>{"auto"}) return {};
+  std::vector<std::string> all;
+  for (const std::string& policy : asked) {
+    for (const std::string& one : policies_named(policy)) all.push_back(one);
+  }
+  return all;
+}
+
 Comparison compare_policies(const Problem& problem, const CompareRequest& request) {
   return Comparing(problem, request).all();
 }

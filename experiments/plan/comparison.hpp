@@ -60,6 +60,9 @@ struct Comparison {
   std::optional<std::size_t> auto_choice;
 };
 
+// Of policies as they are asked for, CompareRequest::policies.
+std::vector<std::string> policies_to_compare(const std::vector<std::string>& asked);
+
 // Throws InputError where no policy can run the problem, or one is wrong.
 Comparison compare_policies(const Problem& problem, const CompareRequest& request);
 

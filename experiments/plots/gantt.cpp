@@ -123,7 +123,7 @@ std::vector<Mark> phase_marks(const Schedule& schedule, const SimulationResult& 
     end = std::max(end, result.tasks[t].end_ns - window.begin_ns);
   }
   std::vector<Mark> marks;
-  const std::array<const char*, 2> names = {"end of forward", "end of backward"};
+  const std::array<const char*, 2> names = {"last forward", "last backward"};
   for (std::size_t i = 0; i < ends.size(); ++i) {
     if (ends[i] > 0) marks.push_back({static_cast<double>(ends[i]) * 1e-9, names[i]});
   }

@@ -95,9 +95,9 @@ class Panel {
     const std::int64_t step_ns = window_.end_ns - window_.begin_ns;
     const std::string heading =
         shortened(fmt::format("{}, {}: {} a step, {} micro-batch{} of {}", letter_,
-                              policy.substr(0, policy.find(':')), format_seconds(seconds(step_ns)),
-                              workload.micro_batches(), workload.micro_batches() == 1 ? "" : "es",
-                              workload.micro_batch),
+                              policy.substr(0, policy.find(':')),
+                              format_seconds(plan_.result.step_seconds), workload.micro_batches(),
+                              workload.micro_batches() == 1 ? "" : "es", workload.micro_batch),
                   plot_width, tick_font);
     return {
         fmt::format("set label {} at first 0, first {} left front font ',{:g}'",

@@ -107,14 +107,14 @@ bool in_proportion(const ProblemRequest& request, const Machine& machine) {
   });
 }
 
-// Every number up to 16, then fewer; up to the last of the machine's table, and one more than now.
+// Every number up to 32, then fewer; up to the last of the machine's table, and one more than now.
 std::vector<double> usual_drives(const ProblemRequest& request, const Machine& machine) {
   const std::int64_t now = machine.ssd.count;
   const std::int64_t most = in_proportion(request, machine)
                                 ? std::max<std::int64_t>(2 * now, 8)
                                 : std::max(machine.ssd.by_count.rbegin()->first, now + 1);
   std::vector<double> values;
-  for (std::int64_t count = 1; count <= most; count += count < 16 ? 1 : count / 4)
+  for (std::int64_t count = 1; count <= most; count += count < 32 ? 1 : count / 4)
     values.push_back(static_cast<double>(count));
   values.push_back(static_cast<double>(most));
   return values;

@@ -9,6 +9,7 @@
 
 #include "base/text.hpp"
 #include "experiments/plots/plot_axis.hpp"
+#include "experiments/plots/plot_style.hpp"
 
 namespace spillway {
 
@@ -59,6 +60,12 @@ Json column_json(const SweepTable& table, std::size_t column) {
   for (const std::string& text : texts) shown.push_back(printable(text));
   const auto numbers = numbers_of(texts);
   const std::string unit = numbers ? numbers->unit : "";
+  // The colours that pictures have.
+  Json colours = nullptr;
+  if (table.columns[column] == "policy") {
+    colours = Json::array();
+    for (const std::string& text : texts) colours.push_back(policy_style(text).colour);
+  }
   // Plain numbers are read from their texts.
   return {{"name", printable(table.columns[column])},
           {"label", printable(column_label(table.columns[column]))},
@@ -66,6 +73,7 @@ Json column_json(const SweepTable& table, std::size_t column) {
           {"unit", unit},
           {"numbers", unit.empty() ? Json(nullptr) : numbers->values},
           {"texts", shown},
+          {"colours", colours},
           {"rows", places}};
 }
 

@@ -10,6 +10,7 @@
 #include "experiments/report/assumptions.hpp"
 #include "experiments/report/explanation_tables.hpp"
 #include "experiments/report/prediction_section.hpp"
+#include "policies/schedule/task.hpp"
 
 namespace spillway {
 
@@ -28,6 +29,11 @@ struct TaskTime {
   std::size_t tasks = 0;                     // of the whole trace
 };
 
+// Lanes that compute touch bytes, but move none (docs/metrics.md).
+bool moves_bytes(const std::string& lane) {
+  return lane != to_string(Lane::gpu_compute) && lane != to_string(Lane::cpu_optimizer);
+}
+
 // Sums over the window by an index of spans, per step. A task that lies partly inside counts by
 // that part.
 template <class Index>
@@ -42,7 +48,8 @@ std::vector<TaskTime> work_by(const TraceStudy& study, std::size_t count, const 
     if (inside == 0) continue;
     const double share = static_cast<double>(inside) / static_cast<double>(whole);
     work.seconds += seconds_of(inside) / steps;
-    work.bytes += share * static_cast<double>(span.bytes) / steps;
+    if (moves_bytes(study.trace.lanes[span.lane]))
+      work.bytes += share * static_cast<double>(span.bytes) / steps;
     work.flops += share * span.flops / steps;
   }
   return all;

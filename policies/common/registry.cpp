@@ -301,7 +301,8 @@ void require_policy(const std::string& text, const std::optional<PolicyOrigin>& 
   throw InputError(
       fmt::format("{}: its policy {} is the Python class {}, which this program does not know",
                   place, name, recorded->from),
-      "do it from Python, after spillway.register() of that class");
+      "Python knows it after spillway.register() of that class: spillway.simulate() predicts it "
+      "there, and a result's trace().write() leaves a trace to compare with");
 }
 
 std::unique_ptr<Policy> make_policy(const std::string& text) {

@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <iterator>
+#include <limits>
 #include <utility>
 
 #include "base/units.hpp"
@@ -283,9 +286,10 @@ class Assumptions {
     margin("ssd.write", rate_text(ssd.write), of_drives, writes);
     margin("ssd.drive_read", rate_text(ssd.read) + " of all", of_drives, reads);
     margin("ssd.drive_write", rate_text(ssd.write) + " of all", of_drives, writes);
-    for (const char* key : {"ssd.path", "ssd.ceiling", "ssd.by_count"})
-      margin(key, fmt::format("{} read, {} written", rate_text(ssd.read), rate_text(ssd.write)),
-             of_drives, both);
+    margin("ssd.by_count",
+           fmt::format("{} read, {} written", rate_text(ssd.read), rate_text(ssd.write)), of_drives,
+           both);
+    of_scaling();
     of_mixes();
     latency("ssd.read_latency", bit(Work::read), 80'000,
             "80 us: usual for NAND flash, as the described drives have it",
@@ -293,6 +297,44 @@ class Assumptions {
     latency("ssd.write_latency", bit(Work::write), 15'000,
             "15 us: usual with a protected write cache, as the described drives have it",
             [](Machine& m) -> std::int64_t& { return m.ssd.write_latency_ns; });
+  }
+
+  // What holds many drives back, as the rows that follow from a single one tell it: n drives of
+  // rate d do r, 1 / r = 1 / (n d) + 1 / path, and no more than the ceiling.
+  void of_scaling() {
+    const auto& rows = machine_.ssd.by_count;
+    if (rows.size() < 3 || !rows.contains(1) || !rows.contains(2)) return;
+    const auto change_both = [](Machine& m, const auto& changed) {
+      const bool is_larger = m.ssd.total == std::max(m.ssd.read, m.ssd.write);
+      m.ssd.read = changed(m.ssd.read, &Machine::Ssd::Row::read);
+      m.ssd.write = changed(m.ssd.write, &Machine::Ssd::Row::write);
+      if (is_larger) m.ssd.total = std::max(m.ssd.read, m.ssd.write);
+    };
+    const auto path = [rows](double Machine::Ssd::Row::*rate) {
+      return 1 / (2 / (rows.at(2).*rate) - 1 / (rows.at(1).*rate));
+    };
+    const auto ceiling = [rows](double Machine::Ssd::Row::*rate) {
+      const auto last = rows.rbegin();
+      const double most = last->second.*rate;
+      const bool is_level = std::next(last)->second.*rate == most;
+      return is_level ? most : std::numeric_limits<double>::infinity();
+    };
+    const double of_path = path(&Machine::Ssd::Row::read);
+    if (of_path > 0 && std::isfinite(of_path))
+      margin("ssd.path", rate_text(of_path), of_drives, [=](Machine& m, double by) {
+        change_both(m, [&](double rate, double Machine::Ssd::Row::*of) {
+          return 1 / (1 / rate + (1 / by - 1) / path(of));
+        });
+      });
+    const double of_ceiling =
+        std::max(ceiling(&Machine::Ssd::Row::read), ceiling(&Machine::Ssd::Row::write));
+    if (std::isfinite(of_ceiling))
+      margin("ssd.ceiling", rate_text(of_ceiling), of_drives, [=](Machine& m, double by) {
+        change_both(m, [&](double rate, double Machine::Ssd::Row::*of) {
+          const double most = ceiling(of);
+          return rate < most ? std::min(rate, by * most) : by * rate;
+        });
+      });
   }
 
   // How reads and writes share the drives: one assumption, whichever key would say it.

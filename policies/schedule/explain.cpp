@@ -55,8 +55,10 @@ void Schedule::write_explain(std::ostream& out) const {
   for (TaskId id = 0; id < data_->tasks.size(); ++id) {
     for (const TaskId to : successors(id)) predecessors[to].push_back(id);
   }
-  const int shown = steps() - 1;
-  out << fmt::format("Step {} in program order (each lane runs its tasks in this order):\n", shown);
+  // A steady one, as pictures show it: the last one has no next step to prefetch for.
+  const int shown = steps() >= 4 ? steps() - 2 : steps() - 1;
+  out << fmt::format("Step {} of {} in program order (each lane runs its tasks in this order):\n",
+                     shown + 1, steps());
   out << fmt::format("  {:>6}  {:<13} {:<46} {:>14}  {}\n", "task", "lane", "what", "work",
                      "after");
   std::size_t lines = 0, left = 0;

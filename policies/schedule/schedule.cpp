@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 
 #include "base/errors.hpp"
 #include "base/units.hpp"
@@ -79,6 +80,13 @@ const char* key(Tier tier) {
   SPILLWAY_ASSERT(false);
 }
 
+// How much host memory leaves so many bytes beside what is reserved.
+std::uint64_t installed_for(const Machine::Host& host, std::uint64_t bytes) {
+  if (host.reserved_share == 0) return bytes + host.reserved;
+  return static_cast<std::uint64_t>(
+      std::ceil(static_cast<double>(bytes) / (1 - host.reserved_share)) + 1);
+}
+
 // The keys of the machine that are too small, with what this schedule needs of them.
 Message settings_that_fit(const Schedule& schedule) {
   const Machine& machine = schedule.problem().machine;
@@ -86,12 +94,12 @@ Message settings_that_fit(const Schedule& schedule) {
   for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd}) {
     const TierUse& use = schedule.use(tier);
     if (use.peak_bytes <= use.capacity_bytes) continue;
-    const std::uint64_t reserved = tier == Tier::host
-                                       ? machine.host.reserved + memory_beside(schedule.problem())
-                                   : tier == Tier::gpu ? machine.gpu.workspaces
-                                                       : 0;
+    std::uint64_t bytes = use.peak_bytes;
+    if (tier == Tier::host)
+      bytes = installed_for(machine.host, bytes + memory_beside(schedule.problem()));
+    if (tier == Tier::gpu) bytes += machine.gpu.workspaces;
     if (!text.empty()) text += ", ";
-    text += Setting{key(tier), fmt::format("{}B", use.peak_bytes + reserved)};
+    text += Setting{key(tier), fmt::format("{}B", bytes)};
     if (tier == Tier::ssd && machine.ssd.count == 0 && machine.ssd.read == 0)
       text += " with ssd.count, ssd.read and ssd.write of some drives";
   }

@@ -237,17 +237,27 @@ class Comparison(Sequence[Result]):
     def __init__(self, core: "_core.Comparison") -> None:
         self._results = [Result(one) for one in core.results]
         self.refused: Dict[str, str] = dict(core.refused)
-        self._fastest, self._writes_less = core.fastest, core.writes_less
+        self._fastest, self._auto, self._writes_less = core.fastest, core.auto_choice, core.writes_less
+
+    def _at(self, index: Optional[int]) -> Optional[Result]:
+        return None if index is None else self._results[index]
 
     @property
     def fastest(self) -> Optional[Result]:
-        """What `auto` takes; None where nothing fits."""
-        return None if self._fastest is None else self._results[self._fastest]
+        """The fastest of those that are compared like with like, as `spillway compare` marks it: all as
+        published, each at its best, or all with the same recomputation. None: fewer than two are."""
+        return self._at(self._fastest)
+
+    @property
+    def auto(self) -> Optional[Result]:
+        """What policy `auto` takes, also of plans that were searched for; None where nothing fits, or
+        where others than its candidates were compared."""
+        return self._at(self._auto)
 
     @property
     def writes_less(self) -> Optional[Result]:
         """One that is nearly as fast and writes least to the drives; None: the fastest does."""
-        return None if self._writes_less is None else self._results[self._writes_less]
+        return self._at(self._writes_less)
 
     def __len__(self) -> int:
         return len(self._results)
@@ -314,7 +324,7 @@ _settings = """
         gpu_memory, host_memory: limits, in bytes or as "24GB".
         framework: the program whose habits are laid over the schedule (spillway.frameworks()).
         steps: steps that are simulated.
-        durability: "off", "on", "interval=N": what is committed, and written for it.
+        durability: "off", "step", "interval=N": what is committed, and written for it.
         **workload: batch (sequences a step), micro_batch (default: the best that fits), sequence
             (tokens), precision, ... : spillway.workload_settings().
 """
@@ -332,8 +342,11 @@ def simulate(model: Path, machine: Path, policy: AnyPolicy = "auto", *,
 
 def compare(model: Path, machine: Path, policies: Union[AnyPolicy, Sequence[AnyPolicy]] = "auto", *,
             steps: int = _core.default_steps, durability: str = "",
-            run_steps: Optional[int] = None, **settings: Any) -> Comparison:
-    """Simulates policies side by side: those named, or all that `auto` chooses among.
+            run_steps: Optional[int] = None, best: bool = False, recompute: str = "",
+            **settings: Any) -> Comparison:
+    """Simulates policies side by side: those named, or all that `auto` chooses among. As published; with
+    `best` each with the fastest settings that a search finds; with `recompute` ("off", "needed", "full")
+    all with this recomputation, where their settings allow it.
 
     Returns a sequence of results, also of those that do not fit. Raises InputError.
     """
@@ -341,7 +354,7 @@ def compare(model: Path, machine: Path, policies: Union[AnyPolicy, Sequence[AnyP
         policies = [policies]
     texts = [policy_text(one) for one in policies]
     return Comparison(_core.compare(request(model, machine, **settings), texts, steps, durability,
-                                    run_steps))
+                                    run_steps, best, recompute))
 
 
 def tune(model: Path, machine: Path, *, effort: int = _core.default_effort,

@@ -66,6 +66,24 @@ TEST_CASE("the policy of a plugin is simulated, compared, listed, and swept by i
   check_refusal(run({"sweep", file, "--out", folder / "other"}), 2, "unknown policy hybrid", "");
 }
 
+TEST_CASE("a report of a plugin's trace explains it where the plugin is loaded") {
+  const TemporaryFolder folder;
+  const std::string trace = folder / "t.json.gz";
+  REQUIRE(run(on_testbed("simulate") + with_hybrid +
+              Words{"--policy", "hybrid", "--trace", trace, "--json"})
+              .exit_code == 0);
+  const auto page = [&](const Words& more) {
+    const Outcome outcome = run(Words{"report", trace, "--out", folder / "r.html"} + more);
+    INFO(outcome.err);
+    CHECK(outcome.exit_code == 0);
+    return read_file(folder / "r.html");
+  };
+  CHECK_THAT(page({}), Catch::Contains("comes from the plugin"));
+  const std::string explained = page(with_hybrid);
+  CHECK_THAT(explained, !Catch::Contains("comes from the plugin"));
+  CHECK(explained.size() > page({}).size());
+}
+
 TEST_CASE("plugins are named by the environment, too, and as often as one likes") {
   const NamedPlugins named(":" + plugin("hybrid"));
   for (const Words& more : {Words{}, with_hybrid, with_hybrid + with_hybrid}) {

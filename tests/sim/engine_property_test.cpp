@@ -151,6 +151,29 @@ TEST_CASE("simulate_activities gives what the events give, whichever way it take
   });
 }
 
+TEST_CASE("A run that ends early has the same times up to there, and no more than it has to") {
+  std::size_t cut = 0;
+  for_random_graphs(16, 200, [&](const ActivityGraph& graph, std::mt19937_64& random) {
+    if (graph.activities.empty()) return;
+    const auto count = static_cast<std::uint32_t>(graph.activities.size());
+    const StopAt stop = {static_cast<std::uint32_t>(random() % count),
+                         static_cast<std::uint32_t>(random() % (count / 2 + 1))};
+    const std::vector<ActivityTimes> whole = simulate_activities(graph);
+    const std::vector<ActivityTimes> early = simulate_activities(graph, stop);
+    REQUIRE(early.size() == whole.size());
+    const std::int64_t watched_ns = whole[stop.watched].start_ns;
+    CHECK(early[stop.watched].start_ns == watched_ns);
+    for (std::uint32_t a = 0; a < count; ++a) {
+      const bool ran = whole[a].start_ns < watched_ns && whole[a].end_ns > watched_ns;
+      if (a < stop.before || ran) CHECK(early[a] == whole[a]);
+      CHECK((early[a].start_ns == whole[a].start_ns || early[a].start_ns == not_reached_ns));
+      CHECK((early[a].end_ns == whole[a].end_ns || early[a].end_ns == not_reached_ns));
+      cut += early[a].start_ns == not_reached_ns ? 1 : 0;
+    }
+  });
+  CHECK(cut > 1000);
+}
+
 TEST_CASE("Every activity starts and ends when following the rules plainly says so") {
   // The oracle solves all rates anew at every event, activity by activity, in extended precision.
   for_random_graphs(10, 300, [](const ActivityGraph& graph, std::mt19937_64&) {

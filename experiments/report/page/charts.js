@@ -4,6 +4,7 @@ const Charts = (() => {
   const S = Spillway;
   // Okabe and Ito, the dark ones first; a second round is dashed.
   const palette = ["blue", "vermillion", "green", "purple", "orange", "sky", "black", "yellow"];
+  const dashes = ["none", "6 4", "2 3", "10 4 2 4", "14 5"];
   const characterWidth = 7;
 
   function svg(tag, attributes = {}, text = "") {
@@ -63,7 +64,9 @@ const Charts = (() => {
     }
   }
 
-  function styleOf(index) {
+  // A series that has a colour is told from others of this colour, the `nth`, by its dash.
+  function styleOf(index, one) {
+    if (one.colour) return {colour: one.colour, dash: dashes[one.nth % dashes.length]};
     return {colour: "var(--" + palette[index % palette.length] + ")",
             dash: index >= palette.length ? "6 4" : "none"};
   }
@@ -164,7 +167,7 @@ const Charts = (() => {
     }
 
     drawSeries(one, index) {
-      const {colour, dash} = styleOf(index);
+      const {colour, dash} = styleOf(index, one);
       const points = one.x.map((x, k) => this.at(x, one.y[k])).filter(([x, y]) => Number.isFinite(x) && Number.isFinite(y));
       if (one.style !== "points") {
         const d = pathOf(points).map(([x, y], k) => (k ? "L" : "M") + x.toFixed(1) + " " + y.toFixed(1)).join("");
@@ -182,7 +185,7 @@ const Charts = (() => {
       this.legend.replaceChildren();
       if (this.spec.series.length < 2) return;
       this.spec.series.forEach((one, index) => {
-        const {colour, dash} = styleOf(index), sample = svg("svg", {viewBox: "0 0 26 12", "aria-hidden": "true"});
+        const {colour, dash} = styleOf(index, one), sample = svg("svg", {viewBox: "0 0 26 12", "aria-hidden": "true"});
         if (one.style === "points") sample.append(svg("circle", {cx: 13, cy: 6, r: 4, fill: colour}));
         else {
           sample.append(svg("path", {d: "M0 6H26", stroke: colour, "stroke-width": one.style === "thin" ? 1.5 : 2.5,

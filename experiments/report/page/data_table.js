@@ -19,6 +19,11 @@ const DataTables = (() => {
       const text = this.text(row);
       return text === "" ? null : Number(text);
     }
+    // Of a policy, as pictures have it; the black of paper is that of the page.
+    colour(row) {
+      const colour = this.colours[this.rows[row]];
+      return colour === "#000000" ? "var(--black)" : colour;
+    }
     key(row) {
       return this.is_number ? this.number(row) : this.text(row);
     }
@@ -203,18 +208,24 @@ const DataTables = (() => {
     drawChart() {
       if (!this.xChoice) return;
       const x = this.find(this.xChoice.value), y = this.find(this.yChoice.value), by = this.find(this.byChoice.value);
-      const others = by ? [by] : this.othersThan(x, y), series = new Map();
+      const others = by ? [by] : this.othersThan(x, y), series = new Map(), colours = new Map(), used = {};
+      const policies = others.find((one) => one.colours);
       for (const row of this.filtered()) {
         const at = x.number(row), value = y.number(row);
         if (at === null || value === null) continue;
         const name = this.lineOf(row, others);
-        if (!series.has(name)) series.set(name, []);
+        if (!series.has(name)) {
+          series.set(name, []);
+          if (policies) colours.set(name, policies.colour(row));
+        }
         series.get(name).push([at, value]);
       }
       const list = [...series].slice(0, mostSeries).map(([name, all]) => {
         const points = this.ofChoice.value === "all" ? all : extremes(all, this.ofChoice.value === "highest" ? 1 : -1);
         points.sort((a, b) => a[0] - b[0]);
-        return {name, style: "line", x: points.map((p) => p[0]), y: points.map((p) => p[1]), labels: []};
+        // One colour for a policy, a dash for what else tells lines apart.
+        const colour = colours.get(name), nth = used[colour] = (used[colour] ?? -1) + 1;
+        return {name, style: "line", colour, nth, x: points.map((p) => p[0]), y: points.map((p) => p[1]), labels: []};
       });
       const label = (one) => one.label + (one.unit ? ", " + one.unit : "");
       const spec = {title: y.name + " over " + x.name, x_label: label(x), y_label: label(y), series: list,

@@ -106,7 +106,7 @@ const Gantt = (() => {
           ctx.fillStyle = colours.line;
           ctx.fillRect(right - 0.5, axisHeight, 1, this.height - axisHeight);
         }
-        const text = "step " + step, width = ctx.measureText(text).width;
+        const text = "step " + (step + 1), width = ctx.measureText(text).width;
         const middle = (from + to) / 2;
         if (to - from > width + 8 && middle - width / 2 > free) {
           ctx.fillStyle = colours.soft;

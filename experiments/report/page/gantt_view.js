@@ -342,7 +342,7 @@ const GanttView = (() => {
     const seconds = (lane.end[i] - lane.start[i]) / 1e9;
     const facts = [["takes", S.nanoseconds(lane.end[i] - lane.start[i])],
                    ["starts at", S.nanoseconds(picture.common(lane.start[i]), 6)],
-                   ["step", String(lane.step[i])], ["phase", phase], ["task", String(lane.task[i])]];
+                   ["step", String(lane.step[i] + 1)], ["phase", phase], ["task", String(lane.task[i])]];
     if (bytes > 0) facts.push(["moves", S.bytes(bytes) + (seconds > 0 ? ", " + S.bytes(bytes / seconds) + "/s" : "")]);
     if (flops > 0) {
       facts.push(["computes", S.prefixed(flops, "FLOP") +

@@ -195,6 +195,20 @@ TEST_CASE("what only the second copies make too large fits without durability", 
   CHECK(std::any_of(remedies.begin(), remedies.end(), is_durability));
 }
 
+TEST_CASE("another policy is named however many micro-batches there are to try") {
+  FitQuestion question;
+  question.problem.model = load_model("gpt-65b");
+  question.problem.machine = load_machine("rtx3090+desktop-ddr4+2x990pro");
+  question.problem.workload.batch = 256;
+  question.choose_micro_batch = true;
+  question.policies = {"zero-infinity"};
+  const std::vector<Remedy> remedies = find_remedies(question);
+  const auto is_policy = [](const Remedy& remedy) {
+    return remedy.changes == std::vector<Setting>{{"policy", "fuyou"}};
+  };
+  CHECK(std::any_of(remedies.begin(), remedies.end(), is_policy));
+}
+
 TEST_CASE("where nothing was found the hint says that it was looked for") {
   CHECK_THAT(advice_of({}).text(), Catch::Contains("was tried"));
 }

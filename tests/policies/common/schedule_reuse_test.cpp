@@ -57,6 +57,30 @@ TEST_CASE("a schedule is built anew for another size, policy or number of steps"
   CHECK_FALSE(is_reused(other, "greedysnake", 2));
 }
 
+TEST_CASE("drives with room to spare change no schedule, and those without do") {
+  const std::string policy = "greedysnake:optimizer_ssd=1,parameters_ssd=1";
+  ScheduleReuse reuse;
+  const auto check = [&](const std::string& capacity) {
+    const Problem problem = problem_on({"ssd.capacity=" + capacity});
+    const Schedule schedule = reuse.build(problem, policy, 3);
+    const Schedule anew = build_schedule(problem, policy, 3);
+    CHECK(schedule.fingerprint() == anew.fingerprint());
+    CHECK(schedule.fits() == anew.fits());
+    for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd}) {
+      CHECK(schedule.use(tier).peak_bytes == anew.use(tier).peak_bytes);
+      CHECK(schedule.use(tier).capacity_bytes == anew.use(tier).capacity_bytes);
+    }
+    return schedule;
+  };
+  const Schedule large = check("20TB"), larger = check("40TB"), small = check("100GB");
+  CHECK(large.fits());
+  CHECK(is_same_schedule(large, larger));
+  CHECK_FALSE(small.fits());
+  CHECK_FALSE(is_same_schedule(large, small));
+  // What was built before is still there.
+  CHECK(is_same_schedule(large, check("30TB")));
+}
+
 TEST_CASE("a schedule whose plan follows from rates is built anew for others") {
   const std::string policy = "fuyou:swap=auto";
   ScheduleReuse reuse;

@@ -60,6 +60,26 @@ TEST_CASE("A file without law, pageable rate and Adam rates: these are assumed, 
     CHECK_FALSE(is_assumed(machine, key));
 }
 
+TEST_CASE("A path and a ceiling of drives move no more than what follows from them") {
+  const Machine four = load_machine("rtx4090+desktop-ddr5+4x990pro");
+  const auto at_ceiling = [&](const Machine& machine, bool low) {
+    return at(machine, "ssd.ceiling", low).ssd.read;
+  };
+  // One drive is far from the ceiling; many are held by it.
+  const Machine one = load_machine("rtx4090+desktop-ddr5+1x990pro");
+  const Machine many = load_machine("rtx4090+desktop-ddr5+16x990pro");
+  REQUIRE(is_assumed(one, "ssd.ceiling"));
+  CHECK(at_ceiling(one, true) == one.ssd.read);
+  CHECK(at_ceiling(one, false) == one.ssd.read);
+  CHECK(many.ssd.read == four.ssd.by_count.rbegin()->second.read);
+  CHECK(at_ceiling(many, true) == Approx(0.8 * many.ssd.read));
+  CHECK(at_ceiling(many, false) == Approx(1.2 * many.ssd.read));
+  if (!is_assumed(four, "ssd.path")) return;
+  const double lower = at(four, "ssd.path", true).ssd.read;
+  CHECK(lower < four.ssd.read);
+  CHECK(lower > 0.8 * four.ssd.read);
+}
+
 TEST_CASE("What is given is not assumed: in the file, by a setting, or as a zero with a source") {
   CHECK_FALSE(is_assumed(small(small_drives + "law = \"simplex\"\n"), "ssd.law"));
   CHECK_FALSE(is_assumed(small(small_drives, {"ssd.law=duplex"}), "ssd.law"));

@@ -191,7 +191,7 @@ TEST_CASE("A tiny schedule explained") {
            " parameters gpu 36.86 kB\n",
            " optimizer_state host 221.18 kB\n",
            "Memory, peak of capacity:\n",
-           "Step 1 in program order",
+           "Step 2 of 2 in program order",
            "gpu.compute embed_forward embedding micro-batch 0",
            "gpu.compute forward layer 0 micro-batch 0",
            "gpu.compute head embedding micro-batch 0",
