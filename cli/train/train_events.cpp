@@ -101,11 +101,10 @@ void announce(const TrainingJob& job) {
   const DataSummary& data = job.data().summary;
   fmt::print("{} with policy {} on {}\n", schedule.problem().model.name, schedule.policy(),
              training.device_name());
-  fmt::print(
-      "  batch {} in micro-batches of {}, {} tokens a sequence; text: {} in {} file{}, hash {}\n",
-      schedule.problem().workload.batch, schedule.problem().workload.micro_batch,
-      schedule.problem().workload.sequence, format_bytes(static_cast<double>(data.bytes)),
-      data.files, data.files == 1 ? "" : "s", job.data().hash());
+  fmt::print("  batch {} in micro-batches of {}, {} tokens a sequence; text {}: {} in {} file{}\n",
+             schedule.problem().workload.batch, schedule.problem().workload.micro_batch,
+             schedule.problem().workload.sequence, job.data().hash(),
+             format_bytes(static_cast<double>(data.bytes)), data.files, data.files == 1 ? "" : "s");
   for (const std::string& path : shown_data(data)) fmt::print("    {}\n", path);
   if (data.skipped.count > 0) fmt::print("  {}\n", data.skipped.text());
   if (data.counts.sequences > 0) fmt::print("  {}\n", packing_text(data));

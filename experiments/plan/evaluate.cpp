@@ -33,14 +33,20 @@ Evaluation evaluate(const Problem& problem, const std::string& policy, int steps
 Evaluation evaluate_with(EvaluationReuse& reuse, const Problem& problem, const std::string& policy,
                          int steps, bool asks_times) {
   const Stopwatch building;
-  Evaluation evaluation{reuse.schedules.build(problem, policy, steps), std::nullopt, 0, 0, 0};
+  Evaluation evaluation{
+      reuse.schedules.build(problem, policy, steps), std::nullopt, 0, 0, 0, false};
   evaluation.schedule_seconds = building.seconds();
   evaluation.tasks = evaluation.schedule.tasks_emitted();
   if (!evaluation.schedule.fits()) return evaluation;
   const Stopwatch simulating;
   const Schedule& schedule = evaluation.schedule;
-  evaluation.result = asks_times ? simulate_long_run(schedule, schedule.problem().machine)
-                                 : reuse.results.of(schedule);
+  if (asks_times) {
+    evaluation.result = simulate_long_run(schedule, schedule.problem().machine);
+  } else {
+    SteadyResult steady = reuse.results.of(schedule);
+    evaluation.result = std::move(steady.result);
+    evaluation.by_some_steps = steady.by_some_steps;
+  }
   evaluation.simulate_seconds = simulating.seconds();
   evaluation.tasks += evaluation.schedule.tasks().size();
   return evaluation;

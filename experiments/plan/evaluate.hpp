@@ -24,7 +24,8 @@ struct Evaluation {
   std::optional<SimulationResult> result;  // absent when it does not fit
   double schedule_seconds = 0;             // real time it took to build the schedule
   double simulate_seconds = 0;             // and to simulate it
-  std::uint64_t tasks = 0;  // emitted and simulated for it, and for what was tried before it
+  std::uint64_t tasks = 0;     // emitted and simulated for it, and for what was tried before it
+  bool by_some_steps = false;  // SteadyResult::by_some_steps
 };
 
 // Steps that are simulated unless asked otherwise: three to fill the pipeline and to settle where

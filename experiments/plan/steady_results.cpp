@@ -17,6 +17,8 @@ namespace spillway {
 namespace {
 
 constexpr std::size_t most_results = 4096;
+// Shorter schedules take less than a millisecond.
+constexpr std::size_t fewest_tasks = 5'000;
 
 // 128 bits of all that is added.
 class Hash {
@@ -101,16 +103,18 @@ bool is_same(const Schedule& one, const Schedule& other) {
 
 const SteadyResults::Known& SteadyResults::known(const Schedule& schedule) {
   if (!last_ || !is_same(last_->schedule, schedule))
-    last_ = Known{schedule, repetition_of(schedule), hash_of_tasks(schedule)};
+    last_ = Known{schedule,
+                  schedule.tasks().size() < fewest_tasks ? std::nullopt : repetition_of(schedule),
+                  hash_of_tasks(schedule)};
   return *last_;
 }
 
-SimulationResult SteadyResults::of(const Schedule& schedule) {
+SteadyResult SteadyResults::of(const Schedule& schedule) {
   const Problem& problem = schedule.problem();
   // Then one of two simulations counts.
   if (write_cache_of(problem.machine)) {
-    SimulationResult result = simulate_long_run(schedule, problem.machine);
-    result.tasks.clear();
+    SteadyResult result = {simulate_long_run(schedule, problem.machine)};
+    result.result.tasks.clear();
     return result;
   }
   const Known& of = known(schedule);
@@ -118,15 +122,15 @@ SimulationResult SteadyResults::of(const Schedule& schedule) {
   CostedSchedule costed = cost_first_tasks(schedule, count);
   const Key key = hash_of(costed, problem, of.tasks);
   if (const auto found = results_.find(key); found != results_.end()) return found->second;
-  std::optional<SimulationResult> result;
+  std::optional<SteadyResult> result;
   if (of.repetition) {
     const SimulatedPart part(schedule, *of.repetition, std::move(costed));
-    if (part.repeats()) result = part.result_of(problem);
+    if (part.repeats()) result = {part.result_of(problem), true};
     if (!result) costed = cost_schedule(schedule);
   }
   if (!result) {
-    result = simulate(schedule, costed);
-    result->tasks.clear();
+    result = {simulate(schedule, costed)};
+    result->result.tasks.clear();
   }
   if (results_.size() >= most_results) results_.clear();
   return results_.emplace(key, *std::move(result)).first->second;

@@ -14,11 +14,16 @@
 
 namespace spillway {
 
+struct SteadyResult {
+  SimulationResult result;
+  bool by_some_steps = false;  // step time and phases are those of all steps to some nanoseconds
+};
+
 class SteadyResults {
  public:
-  // Of simulate_long_run(schedule, its machine) all but tasks and step_ends_ns, step time and
-  // phases to some nanoseconds. Throws what it throws. The result does not depend on earlier calls.
-  SimulationResult of(const Schedule& schedule);
+  // Of simulate_long_run(schedule, its machine) all but tasks and step_ends_ns. Throws what it
+  // throws. The result does not depend on earlier calls. Short schedules are simulated whole.
+  SteadyResult of(const Schedule& schedule);
 
  private:
   using Key = std::array<std::uint64_t, 2>;
@@ -31,7 +36,7 @@ class SteadyResults {
   const Known& known(const Schedule& schedule);
 
   std::optional<Known> last_;
-  std::map<Key, SimulationResult> results_;
+  std::map<Key, SteadyResult> results_;
 };
 
 }  // namespace spillway

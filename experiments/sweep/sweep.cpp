@@ -78,7 +78,7 @@ Json evaluated_json(const Evaluation& evaluation, bool explains) {
   json.update(to_json(schedule, result, evaluation.schedule_seconds, evaluation.simulate_seconds));
   leave_out_explanation(json);
   if (explains && result != nullptr) add_explanation(json, schedule, *result);
-  json["built"] = "all";
+  json["built"] = evaluation.by_some_steps ? "steps" : "all";
   json["roofs"] = result != nullptr ? roofs_json(schedule.problem(), *result) : Json(nullptr);
   return json;
 }

@@ -119,7 +119,7 @@ ordered_json start_event(const TrainingJob& job) {
       {"durability",
        {{"commit_every", training.commit_interval()},
         {"bytes_copied_per_commit", training.bytes_copied_per_commit()}}}};
-  event["data"]["hash"] = job.data().hash();
+  event["data_hash"] = job.data().hash();
   if (plan.predicted_step_seconds && plan.uncertainty) {
     event["predicted_step_seconds_interval"] = {
         plan.uncertainty->low(*plan.predicted_step_seconds),

@@ -168,7 +168,7 @@ TEST_CASE("A run that ends early has the same times up to there, and no more tha
       if (a < stop.before || ran) CHECK(early[a] == whole[a]);
       CHECK((early[a].start_ns == whole[a].start_ns || early[a].start_ns == not_reached_ns));
       CHECK((early[a].end_ns == whole[a].end_ns || early[a].end_ns == not_reached_ns));
-      cut += early[a].start_ns == not_reached_ns ? 1 : 0;
+      if (early[a].start_ns == not_reached_ns) ++cut;
     }
   });
   CHECK(cut > 1000);

@@ -54,9 +54,11 @@ TEST_CASE("a step that repeats is told by some steps as by all, whatever was ask
         const Schedule schedule = build_schedule(problem, policy, default_steps);
         if (!schedule.fits()) continue;
         const SimulationResult full = simulate(schedule);
-        check_same(results.of(schedule), full);
-        check_same(SteadyResults().of(schedule), full);
-        repeat += repetition_of(schedule) ? 1 : 0;
+        check_same(results.of(schedule).result, full);
+        const SteadyResult alone = SteadyResults().of(schedule);
+        check_same(alone.result, full);
+        CHECK(alone.by_some_steps == results.of(schedule).by_some_steps);
+        repeat += alone.by_some_steps ? 1 : 0;
         ++all;
       }
     }
@@ -88,7 +90,7 @@ TEST_CASE("a write cache that training may stay in is looked at as ever") {
   problem.machine.ssd.cache_write = 4 * problem.machine.ssd.write;
   problem.machine.ssd.cache_recovery = 1e12;
   const Schedule schedule = build_schedule(problem, "fuyou", default_steps);
-  CHECK(SteadyResults().of(schedule).step_seconds ==
+  CHECK(SteadyResults().of(schedule).result.step_seconds ==
         simulate_long_run(schedule, problem.machine).step_seconds);
 }
 

@@ -175,6 +175,11 @@ TEST_CASE("Every range of the program is in docs/machine-files.md, and no other"
   all.sources["ssd.by_count"] = "assumed";
   all.sources["ssd.law"] = "measured";
   take(all);
+  all = small(
+      "[ssd]\ncount = 4\ncapacity = \"4TB\"\ndrive_read = \"6GB/s\"\ndrive_write = \"3GB/s\"\n"
+      "path = { value = \"24GB/s\", source = \"assumed\" }\n"
+      "ceiling = { value = \"15GB/s\", source = \"assumed\" }\n");
+  take(all);
   all = small("", {"gpu.adam_rate=1Gparam/s"});
   all.gpu.memory_bandwidth = 0;
   take(all);
