@@ -117,8 +117,7 @@ TEST_CASE("A machine or model file that is wrong is named with its line") {
   check(machine("name = \"m\"\n[gpu]\nmemory = \"1GB/s\"\nflops = \"1TFLOPS\"\n"),
         "m.toml:3:10: gpu.memory: \"1GB/s\" is not a size in bytes", "24GB");
   check(machine("name = \"m\"\n[gpu]\nmemory = 64\nflops = \"1TFLOPS\"\n"), "m.toml:3", "24GB");
-  check(machine("name = \"m\"\n[gpu]\nmemory = \"1GB\"\n"), "m.toml:2:1: gpu.flops, ",
-        "160TFLOPS");
+  check(machine("name = \"m\"\n[gpu]\nmemory = \"1GB\"\n"), "m.toml:2:1: gpu.flops, ", "160TFLOPS");
   check(machine("name = \"m\n"), "m.toml:1", "docs/machine-files.md");
   check(machine(""), "m.toml:1:1: name, ", "name =");
   check({"--machine", folder / "missing.toml"},
