@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -81,9 +80,6 @@ void require_countable_time(const Schedule& schedule, const Problem& problem,
     seconds += static_cast<double>(activity.latency_ns) * 1e-9;
     if (activity.amount > 0) seconds += activity.amount / rates[activity.demand];
   }
-  // Of all tasks, if these are the first ones.
-  seconds *= static_cast<double>(schedule.tasks().size()) /
-             static_cast<double>(std::max<std::size_t>(graph.activities.size(), 1));
   if (seconds <= most_seconds) return;
   throw InputError(
       fmt::format("{} steps of model {} are {:.3g} years of work on machine {}: longer than the {} "
@@ -112,7 +108,7 @@ CostedSchedule cost_tasks(const Schedule& schedule, const Problem& problem, std:
     graph.activities.push_back(activity);
   }
   costed.extrapolates = extrapolation.texts();
-  require_countable_time(schedule, problem, graph);
+  if (count == schedule.tasks().size()) require_countable_time(schedule, problem, graph);
   for (int lane = 0; lane < lane_count_of(problem.workload.ranks); ++lane) {
     graph.lanes.push_back({to_string(static_cast<Lane>(lane)), LaneOrder::index, 1});
   }

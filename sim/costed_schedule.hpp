@@ -21,7 +21,7 @@ struct CostedSchedule {
 CostedSchedule cost_schedule(const Schedule& schedule);
 // At the rates of `problem`, which is the schedule's but for its machine.
 CostedSchedule cost_schedule(const Schedule& schedule, const Problem& problem);
-// The first `count` tasks of it.
+// The first `count` tasks of it, however long they take.
 CostedSchedule cost_first_tasks(const Schedule& schedule, std::size_t count);
 
 // As simulate(schedule), with what its tasks cost.

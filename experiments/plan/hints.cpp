@@ -4,9 +4,7 @@
 
 #include <algorithm>
 #include <array>
-#include <iterator>
 #include <optional>
-#include <utility>
 
 #include "policies/machine/memory_beside.hpp"
 
@@ -32,15 +30,13 @@ class Search {
     const bool one_policy = question_.policies.size() == 1;
     stage(&Search::scan);
     stage(&Search::try_micro_batches);
-    // Told last, but looked for while there are trials left.
-    std::vector<Remedy> told_first = std::exchange(remedies_, {});
-    if (one_policy) stage(&Search::try_other_policies);
-    std::vector<Remedy> told_last = std::exchange(remedies_, std::move(told_first));
     if (one_policy) stage(&Search::try_options);
     stage(&Search::try_without_durability);
     stage(&Search::try_sizes);
-    std::move(told_last.begin(), told_last.end(), std::back_inserter(remedies_));
     if (remedies_.empty() && one_policy) stage(&Search::try_options_and_sizes);
+    // Whatever the others took: another policy is the remedy most often.
+    trials_.begin();
+    if (one_policy) stage(&Search::try_other_policies);
     return std::move(remedies_);
   }
 

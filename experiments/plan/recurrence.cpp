@@ -267,6 +267,13 @@ std::optional<TaskId> beginning(std::span<const Task> tasks, int step) {
   return std::nullopt;
 }
 
+// The first task of a step that is there.
+TaskId first_of(std::span<const Task> tasks, int step) {
+  const auto first =
+      std::find_if(tasks.begin(), tasks.end(), [&](const Task& task) { return task.step == step; });
+  return static_cast<TaskId>(first - tasks.begin());
+}
+
 // The first task after all those of the steps up to this one.
 TaskId end_of(std::span<const Task> tasks, int step) {
   TaskId end = 0;
@@ -350,6 +357,7 @@ std::int64_t last_end(std::span<const Task> tasks, std::span<const ActivityTimes
 
 // Whether all that a task costs, and what waits for it, is the same `apart` tasks later.
 bool is_alike_later(const Schedule& schedule, TaskId task, TaskId apart) {
+  if (apart >= schedule.tasks().size() - task) return false;
   const Task &a = schedule.tasks()[task], &b = schedule.tasks()[task + apart];
   const int more_updates = a.update < 0 ? 0 : 1;
   if (a.kind != b.kind || a.lane != b.lane || a.phase != b.phase || a.layer != b.layer ||
@@ -400,7 +408,7 @@ std::optional<Repetition> repetition_of(const Schedule& schedule) {
     const std::optional<TaskId> end = beginning(tasks, found.step + 2);
     if (!begin || !end) return std::nullopt;
     found.tasks = *end;
-    if (*begin < found.from || *end < end_of(tasks, found.step)) continue;
+    if (first_of(tasks, found.step) < found.from || *end < end_of(tasks, found.step)) continue;
     found.stop = stop_after(schedule, found.step);
     return found;
   }

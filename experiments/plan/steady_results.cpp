@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/errors.hpp"
 #include "experiments/plan/simulated_part.hpp"
 #include "experiments/plan/write_cache.hpp"
 #include "policies/model/operators.hpp"
@@ -58,8 +59,11 @@ std::array<std::uint64_t, 2> hash_of_tasks(const Schedule& schedule) {
     hash.add(std::array<std::int32_t, 4>{static_cast<std::int32_t>(task.kind),
                                          static_cast<std::int32_t>(task.lane),
                                          static_cast<std::int32_t>(task.phase), task.step});
+    hash.add(std::array<std::int32_t, 6>{task.layer, task.micro_batch, task.update, task.available,
+                                         task.saves, task.group});
     hash.add(task.bytes);
     hash.add(task.flops);
+    hash.add(task.params);
   }
   const Schedule::Successors successors = schedule.successors();
   hash.add_all(successors.begins);
@@ -99,6 +103,23 @@ bool is_same(const Schedule& one, const Schedule& other) {
   return one.tasks().data() == other.tasks().data();
 }
 
+// Nothing where the step does not repeat, and where the whole may take longer than is simulated:
+// cost_schedule() says so.
+std::optional<SteadyResult> by_some_steps(const Schedule& schedule, const Repetition& repetition,
+                                          CostedSchedule costed) {
+  constexpr double surely_countable_seconds = 1e6;
+  try {
+    const SimulatedPart part(schedule, repetition, std::move(costed));
+    if (!part.repeats()) return std::nullopt;
+    SteadyResult result = {part.result_of(schedule.problem()), true};
+    const double all = result.result.step_seconds * (schedule.steps() + 2);
+    if (all * lane_count > surely_countable_seconds) return std::nullopt;
+    return result;
+  } catch (const InputError&) {
+    return std::nullopt;
+  }
+}
+
 }  // namespace
 
 const SteadyResults::Known& SteadyResults::known(const Schedule& schedule) {
@@ -124,8 +145,7 @@ SteadyResult SteadyResults::of(const Schedule& schedule) {
   if (const auto found = results_.find(key); found != results_.end()) return found->second;
   std::optional<SteadyResult> result;
   if (of.repetition) {
-    const SimulatedPart part(schedule, *of.repetition, std::move(costed));
-    if (part.repeats()) result = {part.result_of(problem), true};
+    result = by_some_steps(schedule, *of.repetition, std::move(costed));
     if (!result) costed = cost_schedule(schedule);
   }
   if (!result) {

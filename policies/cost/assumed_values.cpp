@@ -7,6 +7,8 @@
 #include <cmath>
 #include <iterator>
 #include <limits>
+#include <map>
+#include <optional>
 #include <utility>
 
 #include "base/units.hpp"
@@ -299,42 +301,56 @@ class Assumptions {
             [](Machine& m) -> std::int64_t& { return m.ssd.write_latency_ns; });
   }
 
-  // What holds many drives back, as the rows that follow from a single one tell it: n drives of
-  // rate d do r, 1 / r = 1 / (n d) + 1 / path, and no more than the ceiling.
+  // What holds many drives back: n drives of rate d do r, 1 / r = 1 / (n d) + 1 / path, and no more
+  // than a ceiling. The rows of the table that follows from a single drive tell all three.
+  struct DriveLaw {
+    double of_drive = 0, of_path = 0;  // 1 / rate; 0: there is no path
+    double ceiling = 0;                // infinity: none that a row reaches
+
+    double rate(std::int64_t drives, double path_by, double ceiling_by) const {
+      return std::min(1 / (of_drive / static_cast<double>(drives) + of_path / path_by),
+                      ceiling * ceiling_by);
+    }
+  };
+  static std::optional<DriveLaw> law_of(const std::map<std::int64_t, Machine::Ssd::Row>& rows,
+                                        double Machine::Ssd::Row::*rate) {
+    if (rows.size() < 3 || !rows.contains(1) || !rows.contains(2)) return std::nullopt;
+    const double one = rows.at(1).*rate, two = rows.at(2).*rate;
+    const double most = rows.rbegin()->second.*rate;
+    const bool is_level = std::next(rows.rbegin())->second.*rate == most;
+    if (!(one > 0) || (is_level && one == most)) return std::nullopt;
+    DriveLaw law;
+    law.ceiling = is_level ? most : std::numeric_limits<double>::infinity();
+    // Where two drives are at the ceiling the path is not told.
+    if (two < law.ceiling) law.of_path = std::max(0.0, 2 / two - 1 / one);
+    if (law.of_path * one < 1e-9) law.of_path = 0;
+    law.of_drive = 1 / one - law.of_path;
+    return law;
+  }
+
   void of_scaling() {
+    using Row = Machine::Ssd::Row;
     const auto& rows = machine_.ssd.by_count;
-    if (rows.size() < 3 || !rows.contains(1) || !rows.contains(2)) return;
-    const auto change_both = [](Machine& m, const auto& changed) {
+    const auto read = law_of(rows, &Row::read), write = law_of(rows, &Row::write);
+    if (!read || !write) return;
+    // Rates that were set by hand do not follow from it.
+    const auto changed = [](const DriveLaw& law, std::int64_t drives, double rate, double path_by,
+                            double ceiling_by) {
+      const bool follows = std::abs(law.rate(drives, 1, 1) / rate - 1) < 1e-6;
+      return follows ? law.rate(drives, path_by, ceiling_by) : rate;
+    };
+    const auto change = [=](Machine& m, double path_by, double ceiling_by) {
       const bool is_larger = m.ssd.total == std::max(m.ssd.read, m.ssd.write);
-      m.ssd.read = changed(m.ssd.read, &Machine::Ssd::Row::read);
-      m.ssd.write = changed(m.ssd.write, &Machine::Ssd::Row::write);
+      m.ssd.read = changed(*read, m.ssd.count, m.ssd.read, path_by, ceiling_by);
+      m.ssd.write = changed(*write, m.ssd.count, m.ssd.write, path_by, ceiling_by);
       if (is_larger) m.ssd.total = std::max(m.ssd.read, m.ssd.write);
     };
-    const auto path = [rows](double Machine::Ssd::Row::*rate) {
-      return 1 / (2 / (rows.at(2).*rate) - 1 / (rows.at(1).*rate));
-    };
-    const auto ceiling = [rows](double Machine::Ssd::Row::*rate) {
-      const auto last = rows.rbegin();
-      const double most = last->second.*rate;
-      const bool is_level = std::next(last)->second.*rate == most;
-      return is_level ? most : std::numeric_limits<double>::infinity();
-    };
-    const double of_path = path(&Machine::Ssd::Row::read);
-    if (of_path > 0 && std::isfinite(of_path))
-      margin("ssd.path", rate_text(of_path), of_drives, [=](Machine& m, double by) {
-        change_both(m, [&](double rate, double Machine::Ssd::Row::*of) {
-          return 1 / (1 / rate + (1 / by - 1) / path(of));
-        });
-      });
-    const double of_ceiling =
-        std::max(ceiling(&Machine::Ssd::Row::read), ceiling(&Machine::Ssd::Row::write));
-    if (std::isfinite(of_ceiling))
-      margin("ssd.ceiling", rate_text(of_ceiling), of_drives, [=](Machine& m, double by) {
-        change_both(m, [&](double rate, double Machine::Ssd::Row::*of) {
-          const double most = ceiling(of);
-          return rate < most ? std::min(rate, by * most) : by * rate;
-        });
-      });
+    if (read->of_path > 0)
+      margin("ssd.path", rate_text(1 / read->of_path), of_drives,
+             [change](Machine& m, double by) { change(m, by, 1); });
+    if (std::isfinite(read->ceiling))
+      margin("ssd.ceiling", rate_text(read->ceiling), of_drives,
+             [change](Machine& m, double by) { change(m, 1, by); });
   }
 
   // How reads and writes share the drives: one assumption, whichever key would say it.

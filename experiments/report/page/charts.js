@@ -4,7 +4,7 @@ const Charts = (() => {
   const S = Spillway;
   // Okabe and Ito, the dark ones first; a second round is dashed.
   const palette = ["blue", "vermillion", "green", "purple", "orange", "sky", "black", "yellow"];
-  const dashes = ["none", "6 4", "2 3", "10 4 2 4", "14 5"];
+  const dashes = ["none", "6 4", "2 3", "10 4 2 4", "14 5", "10 4 2 4 2 4", "4 8", "1 6"];
   const characterWidth = 7;
 
   function svg(tag, attributes = {}, text = "") {

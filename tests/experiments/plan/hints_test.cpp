@@ -209,6 +209,16 @@ TEST_CASE("another policy is named however many micro-batches there are to try")
   CHECK(std::any_of(remedies.begin(), remedies.end(), is_policy));
 }
 
+TEST_CASE("looking for other policies leaves the policy's own remedies") {
+  FitQuestion question;
+  question.problem.model = load_model("gpt-175b");
+  question.problem.machine = load_machine("rtx4090-2ssd");
+  question.problem.workload.batch = 64;
+  question.choose_micro_batch = true;
+  question.policies = {"zero-infinity"};
+  CHECK_FALSE(find_remedies(question).empty());
+}
+
 TEST_CASE("where nothing was found the hint says that it was looked for") {
   CHECK_THAT(advice_of({}).text(), Catch::Contains("was tried"));
 }

@@ -74,10 +74,31 @@ TEST_CASE("A path and a ceiling of drives move no more than what follows from th
   CHECK(many.ssd.read == four.ssd.by_count.rbegin()->second.read);
   CHECK(at_ceiling(many, true) == Approx(0.8 * many.ssd.read));
   CHECK(at_ceiling(many, false) == Approx(1.2 * many.ssd.read));
-  if (!is_assumed(four, "ssd.path")) return;
-  const double lower = at(four, "ssd.path", true).ssd.read;
-  CHECK(lower < four.ssd.read);
-  CHECK(lower > 0.8 * four.ssd.read);
+  CHECK(at_ceiling(many, false) ==
+        load_machine("rtx4090+desktop-ddr5+16x990pro", {"ssd.ceiling=25.92GB/s"}).ssd.read);
+  // At the ceiling, but no faster without it.
+  const std::string three = "rtx4090+desktop-ddr5+3xp5800x";
+  CHECK(at_ceiling(load_machine(three), false) ==
+        Approx(load_machine(three, {"ssd.ceiling=25.92GB/s"}).ssd.read));
+  // A path, with and without a ceiling: as the machine with that path has it.
+  for (const char* ceiling : {"", "ceiling = \"15GB/s\"\n"}) {
+    for (const char* count : {"ssd.count=2", "ssd.count=4", "ssd.count=12"}) {
+      const auto with_path = [&](const std::string& path) {
+        return small(
+            "[ssd]\ncount = 4\ncapacity = \"4TB\"\ndrive_read = \"6GB/s\"\n"
+            "drive_write = \"3GB/s\"\npath = { value = \"" +
+                path + "\", source = \"assumed\" }\n" + ceiling,
+            {count});
+      };
+      INFO(ceiling << count);
+      const Machine low = at(with_path("24GB/s"), "ssd.path", true);
+      const Machine high = at(with_path("24GB/s"), "ssd.path", false);
+      CHECK(low.ssd.read == Approx(with_path("19.2GB/s").ssd.read));
+      CHECK(low.ssd.write == Approx(with_path("19.2GB/s").ssd.write));
+      CHECK(high.ssd.read == Approx(with_path("28.8GB/s").ssd.read));
+      CHECK(high.ssd.write == Approx(with_path("28.8GB/s").ssd.write));
+    }
+  }
 }
 
 TEST_CASE("What is given is not assumed: in the file, by a setting, or as a zero with a source") {
