@@ -66,8 +66,8 @@ TEST_CASE("train --json prints start, steps and end, one object a line") {
                                 "overrides",  "memory",     "predicted_step_seconds",
                                 "seed",       "data",       "run",
                                 "first_step", "time",       "flops",
-                                "lane_bytes", "durability", "wear",
-                                "io",         "smart"});
+                                "lane_bytes", "durability", "data_hash",
+                                "wear",       "io",         "smart"});
   const json start = json::parse(lines[0]);
   CHECK(start["event"] == "start");
   CHECK(start["policy"] == "zero-infinity");
