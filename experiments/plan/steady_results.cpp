@@ -52,30 +52,12 @@ class Hash {
   std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> state_;
 };
 
-// What a result takes from the tasks themselves, and what waits for what.
-std::array<std::uint64_t, 2> hash_of_tasks(const Schedule& schedule) {
-  Hash hash;
-  for (const Task& task : schedule.tasks()) {
-    hash.add(std::array<std::int32_t, 4>{static_cast<std::int32_t>(task.kind),
-                                         static_cast<std::int32_t>(task.lane),
-                                         static_cast<std::int32_t>(task.phase), task.step});
-    hash.add(std::array<std::int32_t, 6>{task.layer, task.micro_batch, task.update, task.available,
-                                         task.saves, task.group});
-    hash.add(task.bytes);
-    hash.add(task.flops);
-    hash.add(task.params);
-  }
-  const Schedule::Successors successors = schedule.successors();
-  hash.add_all(successors.begins);
-  hash.add_all(successors.all);
-  return hash.digest();
-}
-
-// What the tasks cost on the machine, and of the problem what rates of a result follow from.
+// Of the schedule, what its tasks cost on the machine, and of the problem what rates of a result
+// follow from.
 std::array<std::uint64_t, 2> hash_of(const CostedSchedule& costed, const Problem& problem,
-                                     const std::array<std::uint64_t, 2>& tasks) {
+                                     std::uint64_t fingerprint) {
   Hash hash;
-  hash.add(tasks);
+  hash.add(fingerprint);
   hash.add_bytes_of(costed.graph.activities);
   for (const Demand& demand : costed.graph.demands) {
     hash.add(demand.rate_cap);
@@ -126,7 +108,7 @@ const SteadyResults::Known& SteadyResults::known(const Schedule& schedule) {
   if (!last_ || !is_same(last_->schedule, schedule))
     last_ = Known{schedule,
                   schedule.tasks().size() < fewest_tasks ? std::nullopt : repetition_of(schedule),
-                  hash_of_tasks(schedule)};
+                  schedule.fingerprint()};
   return *last_;
 }
 
@@ -141,12 +123,13 @@ SteadyResult SteadyResults::of(const Schedule& schedule) {
   const Known& of = known(schedule);
   const std::size_t count = of.repetition ? of.repetition->tasks : schedule.tasks().size();
   CostedSchedule costed = cost_first_tasks(schedule, count);
-  const Key key = hash_of(costed, problem, of.tasks);
+  Key key = hash_of(costed, problem, of.fingerprint);
   if (const auto found = results_.find(key); found != results_.end()) return found->second;
   std::optional<SteadyResult> result;
   if (of.repetition) {
     result = by_some_steps(schedule, *of.repetition, std::move(costed));
-    if (!result) costed = cost_schedule(schedule);
+    // Then the costs of all tasks count.
+    if (!result) costed = cost_schedule(schedule), key = hash_of(costed, problem, of.fingerprint);
   }
   if (!result) {
     result = {simulate(schedule, costed)};

@@ -31,7 +31,7 @@ class SteadyResults {
   struct Known {
     Schedule schedule;
     std::optional<Repetition> repetition;
-    Key tasks;
+    std::uint64_t fingerprint = 0;
   };
   const Known& known(const Schedule& schedule);
 
