@@ -12,7 +12,10 @@
 namespace spillway {
 
 InputError::InputError(const std::string& file, int line, const Message& what, Message hint)
-    : Error(Message(line > 0 ? fmt::format("{}:{}: ", file, line) : file + ": ") + what,
+    : Error(Message(file.empty() ? ""
+                    : line > 0   ? fmt::format("{}:{}: ", file, line)
+                                 : file + ": ") +
+                what,
             std::move(hint)) {}
 
 namespace {

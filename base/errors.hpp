@@ -38,7 +38,7 @@ class Error : public std::runtime_error {
 class InputError : public Error {
  public:
   explicit InputError(Message what, Message hint = {}) : Error(std::move(what), std::move(hint)) {}
-  // `file:line: what`; line 0 leaves the line out.
+  // `file:line: what`; line 0 leaves the line out, no file all of the place.
   InputError(const std::string& file, int line, const Message& what, Message hint = {});
 };
 

@@ -193,11 +193,22 @@ class ComparisonText {
                                                          : "not compared: a variant");
     }
     if (comparison_.fastest == i) marks.push_back("fastest " + in_what());
+    if (ties_with_fastest(i)) marks.push_back("as fast as the fastest, to a thousandth");
     if (comparison_.auto_choice == i) marks.push_back("auto takes it");
     if (comparison_.candidates.writes_less == i)
       marks.push_back(fmt::format("within {:g} % of the fastest row, and writes least",
                                   100 * as_good_as_fastest));
     return marks.empty() ? "" : fmt::format("  <- {}", fmt::join(marks, "; "));
+  }
+
+  // Among the rows that are compared.
+  bool ties_with_fastest(std::size_t i) const {
+    if (!comparison_.fastest || *comparison_.fastest == i || !comparison_.rows[i].competes ||
+        !all_[i].evaluation.result)
+      return false;
+    constexpr double thousandth = 1.001;
+    return all_[i].evaluation.result->step_seconds <=
+           thousandth * all_[*comparison_.fastest].evaluation.result->step_seconds;
   }
 
   std::string in_what() const {

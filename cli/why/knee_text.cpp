@@ -13,7 +13,10 @@ namespace spillway::cli {
 
 namespace {
 
-std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
+std::string percent(double share) {
+  const std::string text = fmt::format("{:.1f} %", 100 * share);
+  return text == "-0.0 %" ? "0.0 %" : text;
+}
 
 // The next value that fits after the point; nothing: there is none.
 const KneePoint* next_of(const KneeCurve& curve, std::size_t point) {
@@ -59,25 +62,58 @@ std::string waits_text(const KneePoint& point) {
   return fmt::format("{} {:.0f} %", point.waits_for, 100 * point.waits_share);
 }
 
-std::string point_line(const KneeCurve& curve, std::size_t i) {
-  const KneePoint& point = curve.points[i];
-  if (!point.fits()) return fmt::format("  {:>10} {}\n", point.text, point.why_not);
-  std::string text = fmt::format(
-      "  {:>10} {:>6} {:>10} {:>10.1f} {:>9}  {:<13} {:<36}", point.text, point.micro_batch,
-      format_seconds(point.step_seconds), point.tokens_per_second,
-      point.next_gain ? percent(*point.next_gain) : "", point.bound_by, waits_text(point));
-  if (point.is_extrapolated) text += " extrapolated";
-  if (i == curve.now) text += " <- now";
-  if (curve.knee == i) text += " <- stops paying";
+// All of a point's line but its value.
+std::string columns_of(const KneePoint& point) {
+  return fmt::format("{:>6} {:>10} {:>10.1f}", point.micro_batch,
+                     format_seconds(point.step_seconds), point.tokens_per_second) +
+         fmt::format(" {:>9}  {:<13} {:<36}", point.next_gain ? percent(*point.next_gain) : "",
+                     point.bound_by, waits_text(point)) +
+         (point.is_extrapolated ? " extrapolated" : "");
+}
+
+bool is_marked(const KneeCurve& curve, std::size_t i) { return i == curve.now || curve.knee == i; }
+
+// The last of the points from i on whose lines are that of point i, but for the value.
+std::size_t last_alike(const KneeCurve& curve, std::size_t i) {
+  const auto is_alike = [&](KneePoint point) {
+    if (!point.next_gain) point.next_gain = curve.points[i].next_gain;  // the last of all
+    return point.fits() && columns_of(point) == columns_of(curve.points[i]);
+  };
+  if (!curve.points[i].fits() || is_marked(curve, i)) return i;
+  std::size_t last = i;
+  while (last + 1 < curve.points.size() && !is_marked(curve, last + 1) &&
+         is_alike(curve.points[last + 1]))
+    ++last;
+  return last;
+}
+
+// Of the points first to last, which are alike.
+std::string value_text(const KneeCurve& curve, std::size_t first, std::size_t last) {
+  const std::string& text = curve.points[first].text;
+  return first == last ? text : text + " to " + curve.points[last].text;
+}
+
+std::string points_line(const KneeCurve& curve, std::size_t first, std::size_t last,
+                        std::size_t width) {
+  const KneePoint& point = curve.points[first];
+  std::string text = fmt::format("  {:>{}} ", value_text(curve, first, last), width);
+  if (!point.fits()) return text + point.why_not + "\n";
+  text += columns_of(point);
+  if (first == curve.now) text += " <- now";
+  if (curve.knee == first) text += " <- stops paying";
   text.erase(text.find_last_not_of(' ') + 1);
   return text + "\n";
 }
 
 std::string curve_text(const KneeCurve& curve) {
-  std::string text = fmt::format("\n{}\n  {:>10} {:>6} {:>10} {:>10} {:>9}  {:<13} {}\n",
-                                 resource_label(curve.resource), "value", "micro", "step",
+  std::size_t width = 10;
+  for (std::size_t i = 0; i < curve.points.size(); i = last_alike(curve, i) + 1)
+    width = std::max(width, value_text(curve, i, last_alike(curve, i)).size());
+  std::string text = fmt::format("\n{}\n  {:>{}} {:>6} {:>10} {:>10} {:>9}  {:<13} {}\n",
+                                 resource_label(curve.resource), "value", width, "micro", "step",
                                  "tokens/s", "next step", "bound by", "the gpu waits most for");
-  for (std::size_t i = 0; i < curve.points.size(); ++i) text += point_line(curve, i);
+  for (std::size_t i = 0; i < curve.points.size(); i = last_alike(curve, i) + 1)
+    text += points_line(curve, i, last_alike(curve, i), width);
   if (curve.in_proportion)
     text +=
         "  bandwidths are taken in proportion to the number of drives, which few machines reach\n";

@@ -277,28 +277,14 @@ void add_constants(const PaperResult& result, std::string& out) {
   }
 }
 
-// What the framework has of its own at some values of the axis.
-std::string settings_by_value(const PaperExperiment& e, const SystemResult& system) {
-  std::string text;
-  for (const PaperSystem& one : e.systems) {
-    if (one.name != system.name) continue;
-    for (std::size_t i = 0; i < one.framework_settings.size(); ++i) {
-      if (framework_at(one, i) != one.framework)
-        text += fmt::format(", at {} `{}`", e.values[i], one.framework_settings[i]);
-    }
-  }
-  return text;
-}
-
 void add_experiment(const Paper& paper, const PaperExperiment& e, const ExperimentResult& result,
                     std::string& out) {
   const auto to = std::back_inserter(out);
   fmt::format_to(to, "\n### {}\n\n", experiment_heading(e));
   if (!e.apart.empty()) fmt::format_to(to, "Apart: {}.\n\n", e.apart);
   for (const SystemResult& system : result.systems) {
-    fmt::format_to(to, "* {}: `{}`{}{}; closed form: {}\n", system.name, system.policy,
-                   system.framework == own_framework ? "" : " in `" + system.framework + "`",
-                   settings_by_value(e, system), overlap_text(system.overlap));
+    fmt::format_to(to, "* {}: {}; closed form: {}\n", system.name, priced_as(e, system, "`"),
+                   overlap_text(system.overlap));
   }
   fmt::format_to(
       to,

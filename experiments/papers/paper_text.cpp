@@ -33,6 +33,8 @@ void write_experiment(const Paper& paper, const PaperExperiment& e, const Experi
   const auto to = std::back_inserter(out);
   fmt::format_to(to, "\n  {}\n", experiment_heading(e));
   if (!e.apart.empty()) fmt::format_to(to, "  apart: {}\n", e.apart);
+  for (const SystemResult& system : x.systems)
+    fmt::format_to(to, "  {} is {}\n", system.name, priced_as(e, system, ""));
   fmt::format_to(to, "  {:<28} {:>12} {:>13} {:>13} {:>9} {:>12}   {:<32} counts as\n", "system",
                  e.axis, "published", "simulated", "error", "closed form", "memory");
   for (const SystemResult& system : x.systems) {

@@ -149,6 +149,21 @@ std::string experiment_heading(const PaperExperiment& e) {
   return fmt::format("{}, {}: {}{} [{}]", e.name, e.figure, e.title, settings, quantity);
 }
 
+std::string priced_as(const PaperExperiment& experiment, const SystemResult& system,
+                      const char* quote) {
+  const auto quoted = [&](const std::string& text) { return quote + text + quote; };
+  std::string text = quoted(system.policy);
+  if (system.framework != own_framework) text += " in " + quoted(system.framework);
+  for (const PaperSystem& one : experiment.systems) {
+    if (one.name != system.name) continue;
+    for (std::size_t i = 0; i < one.framework_settings.size(); ++i) {
+      if (framework_at(one, i) != one.framework)
+        text += fmt::format(", at {} {}", experiment.values[i], quoted(one.framework_settings[i]));
+    }
+  }
+  return text;
+}
+
 std::string order_text(const Ordering& ordering) {
   return fmt::format(
       "Order of the systems: Kendall tau {:.2f} over {} pairs ({} as published, {} "

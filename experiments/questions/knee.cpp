@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <mutex>
 #include <sstream>
 
@@ -44,6 +45,8 @@ const KneeResource& resource_named(const std::string& name) {
 
 bool is_size(Kind kind) { return kind == Kind::host_memory || kind == Kind::gpu_memory; }
 
+constexpr double gibi = 1024.0 * 1024 * 1024;
+
 // A curve is known to be level only where so many times the value of its knee was tried.
 constexpr double least_beyond = 1.25;
 
@@ -70,6 +73,9 @@ double parse_value(const KneeResource& resource, const std::string& text) {
 
 std::string value_text(Kind kind, double value) {
   if (kind == Kind::drives) return fmt::format("{:.0f}", value);
+  // Modules of memory are sold in powers of 1024.
+  if (kind == Kind::host_memory && value >= gibi && std::fmod(value, gibi) == 0)
+    return fmt::format("{:g} GiB", value / gibi);
   if (is_size(kind)) return fmt::format("{:g} GB", value / 1e9);
   return fmt::format("{:g}x", value);
 }
@@ -120,7 +126,8 @@ std::vector<double> usual_drives(const ProblemRequest& request, const Machine& m
   return values;
 }
 
-// Sizes that are sold, from an eighth of what there is to four times as much.
+// Sizes that are sold, from an eighth of what there is to four times as much: of hosts in GiB; of
+// cards the GB that programs see, but for the size that is nearly what there is.
 std::vector<double> usual_sizes(Kind kind, double now) {
   static const std::vector<double> of_hosts = {4,   8,   16,  32,  48,   64,   96,   128,  192,
                                                256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096};
@@ -128,8 +135,9 @@ std::vector<double> usual_sizes(Kind kind, double now) {
                                               40, 48, 64, 80, 96, 141, 192};
   std::vector<double> values;
   for (const double size : kind == Kind::host_memory ? of_hosts : of_gpus) {
-    const double bytes = size * 1e9;
-    if (bytes >= now / 8 && bytes <= now * 4) values.push_back(bytes);
+    const double bytes = size * (kind == Kind::host_memory ? gibi : 1e9);
+    const bool is_nearly_now = std::abs(bytes / now - 1) < 0.05;
+    if (bytes >= now / 8 && bytes <= now * 4 && !is_nearly_now) values.push_back(bytes);
   }
   // Machines for tests are smaller than any that is sold.
   if (values.size() < 3) {

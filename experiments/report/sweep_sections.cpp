@@ -159,25 +159,56 @@ std::string fastest_html(const Results& results) {
   return text;
 }
 
+// Points without a result for one reason, whatever its numbers are.
+struct Reason {
+  std::string status, first;  // of the first such point
+  std::size_t points = 0;
+  bool differs = false;  // the numbers do
+};
+
+// "gpu needs 48.81 GB" as "gpu needs # B".
+std::string without_numbers(const std::string& text) {
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (!is_digit(text[i])) {
+      out += text[i];
+      continue;
+    }
+    while (i + 1 < text.size() && (is_digit(text[i + 1]) || text[i + 1] == '.')) ++i;
+    out += '#';
+    const std::string_view unit = std::string_view(text).substr(i + 1, 3);
+    if (unit == " kB" || unit == " MB" || unit == " GB" || unit == " TB") {
+      out += " B";
+      i += unit.size();
+    }
+  }
+  return out;
+}
+
 // Why points have no result, the most frequent reasons first.
 std::string reasons_html(const Results& results) {
-  std::map<std::pair<std::string, std::string>, std::size_t> counts;
+  std::map<std::pair<std::string, std::string>, Reason> reasons;
   for (const auto& row : results.table().rows) {
     const std::string& status = results.text(row, "status");
-    if (status != "ok") ++counts[{status, results.text(row, "reason")}];
+    if (status == "ok") continue;
+    const std::string& text = results.text(row, "reason");
+    Reason& reason = reasons[{status, without_numbers(text)}];
+    if (reason.points++ == 0) reason = {status, text, 1};
+    reason.differs |= reason.first != text;
   }
-  if (counts.empty()) return "";
-  std::vector<std::pair<std::size_t, std::pair<std::string, std::string>>> sorted;
-  for (const auto& [reason, count] : counts) sorted.emplace_back(count, reason);
+  if (reasons.empty()) return "";
+  std::vector<Reason> sorted;
+  for (auto& [key, reason] : reasons) sorted.push_back(std::move(reason));
   std::stable_sort(sorted.begin(), sorted.end(),
-                   [](const auto& a, const auto& b) { return a.first > b.first; });
+                   [](const Reason& a, const Reason& b) { return a.points > b.points; });
   PageTable table;
   table.columns = {{"points", true}, {"status"}, {"reason"}};
   for (std::size_t i = 0; i < std::min(sorted.size(), most_reasons); ++i)
     table.rows.push_back(
-        {number_cell(static_cast<double>(sorted[i].first), std::to_string(sorted[i].first)),
-         {sorted[i].second.first},
-         {sorted[i].second.second}});
+        {number_cell(static_cast<double>(sorted[i].points), std::to_string(sorted[i].points)),
+         {sorted[i].status},
+         {(sorted[i].differs ? "for example: " : "") + sorted[i].first}});
   std::string text = table_html(table);
   if (sorted.size() > most_reasons)
     text += notes_html({fmt::format("and {} more reasons", sorted.size() - most_reasons)});

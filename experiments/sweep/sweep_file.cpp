@@ -63,7 +63,9 @@ class Reader {
     });
     for (const auto& [key, node] : parts) read_top(std::string(key->str()), *key, *node);
     if (file_.name.empty())
-      file_.name = printable(std::filesystem::path(file_.origin).stem().string());
+      file_.name = file_.origin.empty()
+                       ? "sweep"
+                       : printable(std::filesystem::path(file_.origin).stem().string());
     return std::move(file_);
   }
 
@@ -74,7 +76,7 @@ class Reader {
   }
   std::string place(const toml::node& node) const { return place_of(node.source(), file_.origin); }
   std::string place(const toml::source_position& at) const {
-    return fmt::format("{}:{}:{}", file_.origin, at.line, at.column);
+    return file_.origin.empty() ? "" : fmt::format("{}:{}:{}", file_.origin, at.line, at.column);
   }
 
   void read_top(const std::string& name, const toml::key& key, const toml::node& node) {
@@ -159,7 +161,9 @@ class Reader {
     require_known(entry);
     const auto [it, is_new] = claimed_.emplace(entry.key, place(entry.at));
     if (is_new) return;
-    fail(place(entry.at), fmt::format("{} is set here and at {}", entry.key, it->second),
+    fail(place(entry.at),
+         it->second.empty() ? entry.key + " is set twice"
+                            : fmt::format("{} is set here and at {}", entry.key, it->second),
          "keep one of them");
   }
 

@@ -46,7 +46,8 @@ struct SweepFile {
 };
 
 // Throws InputError with file:line:column: syntax, unknown keys (with near names), values that
-// their key does not take, a key that is set twice, lists of different lengths in one axis.
+// their key does not take, a key that is set twice, lists of different lengths in one axis. Without
+// an origin the text is of no file, and errors name no place.
 SweepFile parse_sweep(const std::string& toml_text, const std::string& origin);
 SweepFile load_sweep(const std::string& path);
 

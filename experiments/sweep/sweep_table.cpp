@@ -117,7 +117,10 @@ SweepTable make_table(const SweepPlan& plan,
     order.merge(rows.back().second);
   }
   SweepTable table;
-  const std::vector<std::string> of_results = order.take();
+  std::vector<std::string> of_results = order.take();
+  std::erase_if(of_results, [&](const std::string& column) {  // `steps` may be an axis
+    return std::find(plan.keys.begin(), plan.keys.end(), column) != plan.keys.end();
+  });
   table.columns = plan.keys;
   table.columns.insert(table.columns.end(), first_columns.begin(), first_columns.end());
   table.columns.insert(table.columns.end(), of_results.begin(), of_results.end());

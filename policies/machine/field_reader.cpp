@@ -122,7 +122,7 @@ toml::table parse_toml(const std::string& text, const std::string& origin, const
 }
 
 std::string place_of(const toml::source_region& region, const std::string& origin) {
-  if (!region.begin) return origin;
+  if (origin.empty() || !region.begin) return origin;
   return fmt::format("{}:{}:{}", region.path ? *region.path : origin, region.begin.line,
                      region.begin.column);
 }
@@ -300,7 +300,7 @@ const std::string& FieldReader::locate(const std::string& key) const {
   return section == sections_.end() ? place_ : section->second;
 }
 
-void FieldReader::require(const std::vector<std::string>& keys) const {
+void FieldReader::require(const std::vector<std::string>& keys, const std::string& or_else) const {
   std::vector<std::string> missing;
   std::vector<std::pair<std::string, std::string>> lines;  // by section: what to add
   for (const std::string& key : keys) {
@@ -321,6 +321,8 @@ void FieldReader::require(const std::vector<std::string>& keys) const {
   for (const auto& [section, line] : lines)
     hint += (hint.empty() ? "add for example " : "; ") + line +
             (section.empty() ? "" : fmt::format(" under [{}]", section));
+  constexpr std::size_t many = 3;
+  if (missing.size() > many && !or_else.empty()) hint += "; or " + or_else;
   throw InputError(
       locate(missing.front()), 0,
       fmt::format("{} {} missing", fmt::join(missing, ", "), missing.size() == 1 ? "is" : "are"),

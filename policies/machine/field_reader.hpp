@@ -23,7 +23,7 @@ toml::table parse_toml(
 // "a string", "an array" ...
 const char* name_of(toml::node_type type);
 
-// "file:line:column"; just the file where toml++ knows no place.
+// "file:line:column"; just the file where toml++ knows no place, nothing of a text without a file.
 std::string place_of(const toml::source_region& region, const std::string& origin);
 
 // The contents of a file named by a user. Not a path (no slash, no .toml, no such file): nothing.
@@ -59,7 +59,7 @@ class FieldReader {
   void forget(const std::string& key) { places_.erase(key); }
   bool given(const std::string& key) const { return places_.count(key) > 0; }
   // Throws InputError that names all of these that are not given, at the place of the first.
-  void require(const std::vector<std::string>& keys) const;
+  void require(const std::vector<std::string>& keys, const std::string& or_else = "") const;
   [[noreturn]] void fail(const FieldProblem& problem) const;
   [[noreturn]] void fail_unknown(const std::string& key, const std::string& place) const;
   const std::string& origin() const { return origin_; }

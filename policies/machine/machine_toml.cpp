@@ -225,7 +225,9 @@ void require_keys(const FieldReader& reader, const Machine& machine) {
     keys.push_back("ssd.capacity");
     if (machine.ssd.by_count.empty()) keys.insert(keys.end(), {"ssd.read", "ssd.write"});
   }
-  reader.require(keys);
+  reader.require(keys,
+                 "begin with known parts, as parts = \"rtx3090+desktop-ddr4+2x990pro\", and set "
+                 "what differs (docs/machine-files.md)");
 }
 
 // What a file and settings say. `variant`: settings that belong to a variant of the file;

@@ -78,10 +78,10 @@ def sweep(what: Union[Path, Mapping[str, Any]], out: Optional[Path] = None, *,
         progress: called with the points done and all points of this run.
         **axes: more settings: `batch=[8, 16]`.
 
-    Returns the table. Raises InputError with the place in the file.
+    Returns the table. Raises InputError, of a file with the place in it.
     """
     if isinstance(what, Mapping):
-        text, origin = _toml_of({**what, **axes}), "sweep"
+        text, origin = _toml_of({**what, **axes}), ""
     else:
         if axes:
             raise TypeError("settings beside a sweep file: put them into the file")

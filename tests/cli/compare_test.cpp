@@ -40,6 +40,16 @@ TEST_CASE("The heading says which comparison it is") {
                            Catch::Contains("fastest at its best"));
 }
 
+TEST_CASE("Rows as fast as the fastest are said to be so") {
+  // With so little to update, both do the same.
+  const Outcome twice =
+      run(compare({"--policy", "zero-offload", "--policy", "deep-optimizer-states"}));
+  REQUIRE(twice.exit_code == 0);
+  INFO(twice.out);
+  CHECK_THAT(twice.out, Catch::Contains("fastest as named"));
+  CHECK_THAT(twice.out, Catch::Contains("as fast as the fastest, to a thousandth"));
+}
+
 TEST_CASE("A row alone is no winner, in text or in JSON") {
   const Words alone = {"--policy", "zero-infinity"};
   CHECK(table(alone)["fastest"].is_null());

@@ -37,7 +37,8 @@ TEST_CASE("cli papers: a file of one's own is run, and the table says published 
   CHECK(outcome.exit_code == 0);
   CHECK_THAT(outcome.out, Catch::Contains("Fig. 1") && Catch::Contains("theirs") &&
                               Catch::Contains("1000") && Catch::Contains("not as published") &&
-                              Catch::Contains("mean error"));
+                              Catch::Contains("mean error") &&
+                              Catch::Contains("\n  theirs is resident"));
 }
 
 TEST_CASE("cli papers: --json is one object with every point, and --markdown a document") {

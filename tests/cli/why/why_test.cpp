@@ -143,6 +143,24 @@ TEST_CASE("knee: a curve for each resource, with its knee and what is gained now
     CHECK_THAT(text.out, Catch::Contains(part));
 }
 
+TEST_CASE(
+    "knee: values alike are one line, sizes of hosts are in GiB, and that of now stands out") {
+  const Outcome many =
+      run(command("knee") + Words{"--policy", "resident", "--resource", "ssd.count=1,2,3,4,5,6"});
+  REQUIRE(many.exit_code == 0);
+  CHECK_THAT(many.out, Catch::Contains("\n      2 to 6 ") && Catch::Contains("\n           1 ") &&
+                           !Catch::Contains("-0.0 %"));
+  const Outcome sizes = run(Words{"knee", "--model", "gpt-13b", "--machine", "rtx4090-2ssd",
+                                  "--batch", "8", "--micro-batch", "8", "--policy", "fuyou",
+                                  "--resource", "host.memory", "--resource", "gpu.memory"});
+  INFO(sizes.err);
+  REQUIRE(sizes.exit_code == 0);
+  for (const char* part : {" 16 GiB ", "<- stops paying\n      32 GiB to 96 GiB ", " 128 GiB ",
+                           " 24.38 GB ", "8 GB to 16 GB ", "32 GB to 96 GB "})
+    CHECK_THAT(sizes.out, Catch::Contains(part));
+  CHECK_THAT(sizes.out, !Catch::Contains(" 24 GB "));
+}
+
 TEST_CASE("knee is refused with what would do, and says what does not fit") {
   const Words words = command("knee") + Words{"--policy", "zero-infinity"};
   check_refusal(run(words + Words{"--resource", "ssds"}), 2, "--resource ssds", "known: ssd.count");

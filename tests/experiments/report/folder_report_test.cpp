@@ -173,6 +173,13 @@ TEST_CASE("a sweep that was run has a page with each of its points") {
             outcome.table.rows[r][c]);
   }
   CHECK(make_report({{folder.path()}, {}, {}}).page == report.page);
+  // Reasons that differ in numbers alone are one.
+  write(folder / "results.csv",
+        "batch,status,reason,hint\r\n2,does not fit,gpu needs 48.81 GB of 23.10 GB,\r\n"
+        "4,does not fit,gpu needs 900 MB of 1.5 GB,\r\n8,invalid,batch 8 is not,\r\n");
+  CHECK_THAT(make_report({{folder.path()}, {}, {}}).page,
+             Contains("for example: gpu needs 48.81 GB of 23.10 GB") &&
+                 Contains("batch 8 is not") && !Contains("for example: batch 8"));
   std::filesystem::remove(folder / "results.csv");
   CHECK_THAT(refusal({folder.path()}),
              Contains("has no results.csv yet") && Contains("finish the sweep"));

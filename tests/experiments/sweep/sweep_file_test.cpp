@@ -150,6 +150,13 @@ TEST_CASE("what is wrong in a sweep file is named with its place") {
   for (const Wrong& one : all) {
     INFO(one.text);
     check_error([&] { parse_sweep(fixed + one.text, "s.toml"); }, one.what, one.hint);
+    // A text of no file has no places in its errors.
+    try {
+      parse_sweep(fixed + one.text, "");
+      FAIL("it was not refused");
+    } catch (const InputError& error) {
+      CHECK_THAT(error.what(), !Catch::Contains(":4:") && !Catch::Matches("^[: ].*"));
+    }
   }
 }
 

@@ -59,6 +59,17 @@ TEST_CASE("names that settings have too are those of the result, and clocks are 
   CHECK(table.columns == Columns{"batch", "status", "reason", "hint", "result.policy"});
 }
 
+TEST_CASE("a setting that results say, too, has one column") {
+  const SweepPlan plan =
+      plan_sweep(parse_sweep("[fixed]\nmodel = \"gpt-tiny\"\nmachine = \"testbed\"\n"
+                             "policy = \"resident\"\n[[axis]]\nsteps = [2, 4]\n",
+                             "s.toml"),
+                 "test");
+  const SweepTable table = table_of(plan, R"({"steps": 2, "a": 1})", R"({"steps": 4, "a": 2})");
+  CHECK(table.columns == Columns{"steps", "status", "reason", "hint", "a"});
+  CHECK(table.rows[1] == Columns{"4", "", "", "", "2"});
+}
+
 TEST_CASE("points without a result have no row") {
   const SweepPlan plan = two_points();
   CHECK(make_table(plan, {{plan.points[1].identity, R"({"status": "ok"})"}}).rows ==

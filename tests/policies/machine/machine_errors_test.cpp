@@ -112,6 +112,8 @@ TEST_CASE("machine file: what is missing is reported at its section") {
               "m.toml:1:1: gpu.memory, gpu.flops, gpu.memory_bandwidth, pcie.h2d, pcie.d2h, "
               "host.memory, host.bandwidth, host.cores are missing",
               "memory_bandwidth = \"1000GB/s\" under [gpu]; h2d = \"21GB/s\", ");
+  check_error([] { parse_machine("name = \"a\"\n", "m.toml"); }, "m.toml:1:1: gpu.memory, ",
+              "; or begin with known parts, as parts = \"rtx3090+desktop-ddr4+2x990pro\"");
   check_error([] { parse_machine("", "m.toml"); }, "m.toml:1:1: name, gpu.memory, ",
               "name = \"my-machine\"; memory = ");
   std::string no_table = file.substr(0, file.find("[[ssd"));
