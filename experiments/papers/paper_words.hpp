@@ -29,8 +29,8 @@ std::string verdicts_text(const PaperResult& result);
 std::string nearer_text(const PaperResult& result);
 
 std::string experiment_heading(const PaperExperiment& experiment);
-// "zero-infinity in deepspeed, at 32 deepspeed:host.sync=2ms": policy and framework of a system, and
-// values of the axis with settings of their own; `quote` stands around each.
+// "zero-infinity in deepspeed, at 32 deepspeed:host.sync=2ms": policy and framework of a system,
+// and values of the axis with settings of their own; `quote` stands around each.
 std::string priced_as(const PaperExperiment& experiment, const SystemResult& system,
                       const char* quote);
 std::string order_text(const Ordering& ordering);
