@@ -312,12 +312,18 @@ Facts facts_of(const TraceStudy& study) {
   for (std::size_t tier = 0; tier < study.trace.tiers.size(); ++tier) {
     const std::optional<Peak> peak = peak_of(study.trace, tier);
     if (!peak || peak->bytes == 0) continue;
-    const std::uint64_t limit = study.schedule && tier < tier_count
-                                    ? study.schedule->use(static_cast<Tier>(tier)).capacity_bytes
-                                    : 0;
-    facts.push_back({study.trace.tiers[tier] + "_peak_bytes", "most in " + study.trace.tiers[tier],
-                     format_bytes(static_cast<double>(peak->bytes)), peak->bytes,
-                     limit > 0 ? "of " + format_bytes(static_cast<double>(limit)) : ""});
+    // What the plan takes is more than what is in use at once, by the gaps between buffers.
+    std::uint64_t taken = peak->bytes;
+    std::string note;
+    if (study.schedule && tier < tier_count) {
+      const TierUse& use = study.schedule->use(static_cast<Tier>(tier));
+      taken = use.peak_bytes;
+      note = fmt::format("of {}; {} in use at once",
+                         format_bytes(static_cast<double>(use.capacity_bytes)),
+                         format_bytes(static_cast<double>(peak->bytes)));
+    }
+    facts.push_back({study.trace.tiers[tier] + "_peak_bytes", "taken of " + study.trace.tiers[tier],
+                     format_bytes(static_cast<double>(taken)), taken, note});
   }
   facts.push_back({"tasks", "tasks", number_text(static_cast<double>(study.trace.spans.size()), 9),
                    study.trace.spans.size(), "in " + count_text(study.steps.size(), "step")});
