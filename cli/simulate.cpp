@@ -153,18 +153,17 @@ void run_simulate(const Options& options, int& exit_code) {
     json["assumed"] = effects ? to_json(*effects) : to_json(assumed_values(machine));
     if (all) json["all_ranks"] = to_json(*all);
     fmt::print("{}\n", to_text(json));
-  } else if (options.explain) {
+  } else {
     if (result) {
       print_result(candidate, *result, explain(schedule, *result), all);
-      fmt::print("\n");
+      const std::optional<AssumptionEffects> effects = effects_if_asked(options, evaluation);
+      fmt::print("{}", effects ? effects_text(*effects) : assumed_text(assumed_values(machine)));
     }
-    std::ostringstream text;
-    schedule.write_explain(text);
-    fmt::print("{}", text.str());
-  } else if (result) {
-    print_result(candidate, *result, explain(schedule, *result), all);
-    const std::optional<AssumptionEffects> effects = effects_if_asked(options, evaluation);
-    fmt::print("{}", effects ? effects_text(*effects) : assumed_text(assumed_values(machine)));
+    if (options.explain) {
+      std::ostringstream text;
+      schedule.write_explain(text);
+      fmt::print("{}{}", result ? "\n" : "", text.str());
+    }
   }
   if (!result) {
     exit_code = exit_does_not_fit;

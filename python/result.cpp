@@ -14,6 +14,7 @@
 #include "experiments/questions/questions_json.hpp"
 #include "policies/common/run_record.hpp"
 #include "python/records.hpp"
+#include "sim/task_class.hpp"
 #include "sim/to_trace.hpp"
 #include "traces/perfetto.hpp"
 
@@ -23,7 +24,8 @@ namespace {
 
 struct TaskRow {
   std::uint32_t task;
-  std::uint8_t kind, lane, phase, unused;
+  std::uint8_t kind, lane, phase;
+  std::int8_t moves;
   std::int32_t step, layer, micro_batch;
   std::int64_t start_ns, end_ns;
   std::uint64_t bytes;
@@ -31,12 +33,13 @@ struct TaskRow {
   std::uint64_t params;
 };
 constexpr std::array task_columns = {
-    SPILLWAY_COLUMN(TaskRow, task),        SPILLWAY_COLUMN(TaskRow, kind),
-    SPILLWAY_COLUMN(TaskRow, lane),        SPILLWAY_COLUMN(TaskRow, phase),
-    SPILLWAY_COLUMN(TaskRow, step),        SPILLWAY_COLUMN(TaskRow, layer),
-    SPILLWAY_COLUMN(TaskRow, micro_batch), SPILLWAY_COLUMN(TaskRow, start_ns),
-    SPILLWAY_COLUMN(TaskRow, end_ns),      SPILLWAY_COLUMN(TaskRow, bytes),
-    SPILLWAY_COLUMN(TaskRow, flops),       SPILLWAY_COLUMN(TaskRow, params)};
+    SPILLWAY_COLUMN(TaskRow, task),     SPILLWAY_COLUMN(TaskRow, kind),
+    SPILLWAY_COLUMN(TaskRow, lane),     SPILLWAY_COLUMN(TaskRow, phase),
+    SPILLWAY_COLUMN(TaskRow, moves),    SPILLWAY_COLUMN(TaskRow, step),
+    SPILLWAY_COLUMN(TaskRow, layer),    SPILLWAY_COLUMN(TaskRow, micro_batch),
+    SPILLWAY_COLUMN(TaskRow, start_ns), SPILLWAY_COLUMN(TaskRow, end_ns),
+    SPILLWAY_COLUMN(TaskRow, bytes),    SPILLWAY_COLUMN(TaskRow, flops),
+    SPILLWAY_COLUMN(TaskRow, params)};
 
 nb::tuple tasks(const Result& result) {
   const std::span<const Task> all = result.schedule().tasks();
@@ -44,11 +47,12 @@ nb::tuple tasks(const Result& result) {
   return records<TaskRow>(all.size(), task_columns, [&](std::size_t i) {
     const Task& task = all[i];
     const SimulatedTask when = simulated ? simulated->tasks[i] : SimulatedTask{-1, -1};
+    const std::optional<BufferKind> moved = class_of(result.schedule(), task).buffer;
     return TaskRow{static_cast<std::uint32_t>(i),
                    static_cast<std::uint8_t>(task.kind),
                    static_cast<std::uint8_t>(task.lane),
                    static_cast<std::uint8_t>(task.phase),
-                   0,
+                   static_cast<std::int8_t>(moved ? static_cast<int>(*moved) : -1),
                    task.step,
                    task.layer,
                    task.micro_batch,

@@ -78,14 +78,19 @@ std::string answer_text(const Problem& problem, const SmallestBatch& batch) {
   const std::size_t width = policy_width(batch.curve);
   for (const BatchPoint& point : batch.curve) {
     const char* note = point.batch == batch.smallest.batch ? "  <- smallest"
-                       : point.batch == batch.peak.batch   ? "  <- peak"
-                                                           : "";
+                       : point.batch != batch.peak.batch   ? ""
+                       : batch.saturated                   ? "  <- peak"
+                                                           : "  <- the most tried";
     text += point_line(point, batch.peak, width, note);
   }
-  text += fmt::format("{}{} sequences a step reach {:g} % of the peak of {:.1f} tokens/s{}\n",
+  if (!batch.saturated)
+    text +=
+        "no peak was found: throughput still grows where this stopped, at what fits or can be "
+        "tried\n";
+  text += fmt::format("{}{} sequences a step reach {:g} % of the {} {:.1f} tokens/s\n",
                       batch.exact ? "" : "at most ", batch.smallest.batch, 100 * batch.share,
-                      batch.peak.tokens_per_second,
-                      batch.saturated ? "" : ", the most of what was tried");
+                      batch.saturated ? "peak of" : "most that was tried,",
+                      batch.peak.tokens_per_second);
   if (!batch.exact) text += "a smaller batch may do: not all between those above were tried\n";
   return batch.plan ? text + plan_text(*batch.plan) : text;
 }

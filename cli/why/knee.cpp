@@ -1,4 +1,4 @@
-// spillway knee: where one more drive, more memory, a faster link stop paying.
+// spillway knee: from where on more drives, more memory, a faster link pay no more.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -106,8 +106,8 @@ void run_knee(const Options& options, int& exit_code) {
 }  // namespace
 
 void add_knee(CLI::App& app, int& exit_code) {
-  CLI::App* command =
-      app.add_subcommand("knee", "where one more drive, more memory, a faster link stops paying");
+  CLI::App* command = app.add_subcommand(
+      "knee", "from where on more drives, more memory, a faster link pay no more");
   auto options = std::make_shared<Options>();
   options->problem.add_to(*command, true);
   options->problem.add_framework_to(*command);

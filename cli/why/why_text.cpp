@@ -370,6 +370,23 @@ class AblationText {
         "without it\n";
     for (std::size_t k = 0; k < reasons_.size(); ++k)
       text_ += fmt::format("({}) {}\n", k + 1, reasons_[k]);
+    if (has_moot_order())
+      text_ +=
+          "both run one micro-batch a step, so that orders of micro-batches change nothing here: "
+          "`--micro-batch`, with a divisor of the batch, shows what they gain\n";
+  }
+
+  // Whether what differs is in which order micro-batches run, of which there is one.
+  bool has_moot_order() const {
+    const auto has_one = [](const Candidate& candidate) {
+      const Workload& workload = candidate.evaluation.schedule.problem().workload;
+      return workload.micro_batches() == 1 && workload.batch > 1;
+    };
+    const std::vector<PlanSetting>& all = why_.settings.all();
+    return has_one(why_.a.plan) && has_one(why_.b.plan) &&
+           std::any_of(all.begin(), all.end(), [](const PlanSetting& setting) {
+             return setting.name == "order.row" || setting.name == "order.snake";
+           });
   }
 
   const Why& why_;

@@ -146,6 +146,9 @@ std::string experiment_heading(const PaperExperiment& e) {
   std::replace(quantity.begin(), quantity.end(), '_', ' ');
   std::string settings;
   for (const std::string& one : e.settings) settings += "; " + one;
+  // The count of the paper, not the model's or the hardware's of `simulate`.
+  if (e.flops_per_token > 0)
+    quantity += fmt::format(" at {:.4g} GFLOP a token", e.flops_per_token * 1e-9);
   return fmt::format("{}, {}: {}{} [{}]", e.name, e.figure, e.title, settings, quantity);
 }
 

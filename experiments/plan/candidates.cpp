@@ -16,11 +16,9 @@
 
 namespace spillway {
 
-namespace {
-
-// A schedule whose store is too large for the drives has no result.
-EvaluateOne with_durability(const EvaluateOne& evaluate_one, const Durability& durability) {
-  return [&evaluate_one, durability](const Problem& problem, const std::string& policy, int steps) {
+EvaluateOne with_durability(EvaluateOne evaluate_one, const Durability& durability) {
+  return [evaluate_one = std::move(evaluate_one), durability](
+             const Problem& problem, const std::string& policy, int steps) {
     Evaluation evaluation = evaluate_one(problem, policy, steps);
     const Schedule& schedule = evaluation.schedule;
     if (!fits_drives(store_bytes(schedule, durability.on()), schedule.problem().machine))
@@ -28,8 +26,6 @@ EvaluateOne with_durability(const EvaluateOne& evaluate_one, const Durability& d
     return evaluation;
   };
 }
-
-}  // namespace
 
 void choose(Candidates& candidates) {
   const auto seconds = [&](std::size_t i) {

@@ -42,6 +42,9 @@ struct Candidates {
 
 inline constexpr double as_good_as_fastest = 0.03;  // of the step time
 
+// The same, and without a result where the store is too large for the drives.
+EvaluateOne with_durability(EvaluateOne evaluate_one, const Durability& durability);
+
 // Sets `chosen` and `writes_less`.
 void choose(Candidates& candidates);
 

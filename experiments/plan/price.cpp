@@ -62,7 +62,9 @@ class Pricing {
         if (!smaller) smaller = miniature(few - period);
         if (!smaller || !tell_memory(*part, *smaller) || !tell_time(*part, *smaller))
           return std::nullopt;
-        return price_of(*part);
+        Price price = price_of(*part);
+        price.store = whole_store(*part, *smaller);
+        return is_close(price.store) ? std::nullopt : std::optional(std::move(price));
       }
       smaller = std::move(part);
     }
@@ -96,6 +98,24 @@ class Pricing {
     return cache && written > 0 && cache->holds(written, price.step_seconds);
   }
 
+  // By what a period of layers adds; the ssd tier of a miniature is that of the whole.
+  StoreBytes whole_store(const SimulatedPart& part, const SimulatedPart& smaller) const {
+    const StoreBytes more = store_bytes(part.schedule(), true),
+                     less = store_bytes(smaller.schedule(), true);
+    const auto periods =
+        static_cast<std::uint64_t>((problem_.model.layers - part.layers()) / miniatures_->period);
+    const auto whole = [&](std::uint64_t StoreBytes::*bytes) {
+      return more.*bytes + periods * (more.*bytes - less.*bytes);
+    };
+    return {more.tier, whole(&StoreBytes::second_copies), whole(&StoreBytes::memory_copies),
+            whole(&StoreBytes::records), whole(&StoreBytes::first_fill)};
+  }
+
+  bool is_close(const StoreBytes& store) const {
+    const Machine::Ssd& ssd = problem_.machine.ssd;
+    return ssd.count > 0 && static_cast<double>(store.all()) >
+                                (1 - close_if_uneven) * static_cast<double>(ssd.capacity);
+  }
   static bool is_close(const TierUse& use, double margin) {
     const auto limit = static_cast<double>(use.capacity_bytes);
     return use.peak_bytes > 0 && static_cast<double>(use.peak_bytes) > limit * (1 - margin);
@@ -146,6 +166,7 @@ Price price_of(const Evaluation& evaluation) {
   price.policy = schedule.policy();
   price.tasks = evaluation.tasks;
   price.schedule_tasks = schedule.tasks().size();
+  price.store = store_bytes(schedule, true);
   for (const Tier tier : tiers) price.memory[static_cast<std::size_t>(tier)] = schedule.use(tier);
   if (evaluation.result) price.set(*evaluation.result);
   return price;

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "experiments/plan/evaluate.hpp"
+#include "policies/workload/durability.hpp"
 
 namespace spillway {
 
@@ -19,6 +20,7 @@ struct Price {
   bool fits = false;
   std::string policy;                        // canonical, with its open options settled
   std::array<TierUse, tier_count> memory{};  // by Tier
+  StoreBytes store;                          // of a training that commits
   // The rest is 0 or empty where it does not fit.
   double step_seconds = 0;
   double tokens_per_second = 0;

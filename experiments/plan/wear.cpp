@@ -104,15 +104,14 @@ std::int64_t commits_in(std::int64_t first_step, std::int64_t steps, std::int64_
   return all.points(end) - all.points(first_step) + (steps > 0 && !last_is_one ? 1 : 0);
 }
 
-Wear wear_of(const Schedule& schedule, const SimulationResult* result, const WholeRun& run) {
-  const Problem& problem = schedule.problem();
+Wear wear_of(const StoreBytes& store, const Problem& problem, double schedule_bytes,
+             std::optional<double> step_seconds, const WholeRun& run) {
   Wear wear;
-  wear.store = store_bytes(schedule, run.durability.on());
+  wear.store = store;
   wear.start_bytes = static_cast<double>(wear.store.first_fill);
   if (run.durability.on()) wear.start_bytes += static_cast<double>(wear.store.records) / 2;
-  wear.schedule_bytes =
-      result != nullptr ? result->ssd_bytes_written_per_step : written_by_mean_step(schedule);
-  if (result != nullptr) wear.step_seconds = result->step_seconds;
+  wear.schedule_bytes = schedule_bytes;
+  wear.step_seconds = step_seconds;
   wear.steps = run.steps;
   wear.rated_bytes = rated_bytes(problem.machine);
   wear.cache = write_cache_of(problem.machine);
@@ -128,6 +127,15 @@ Wear wear_of(const Schedule& schedule, const SimulationResult* result, const Who
     }
     wear.commit_cost_seconds = interval.cost_seconds;
   }
+  return wear;
+}
+
+Wear wear_of(const Schedule& schedule, const SimulationResult* result, const WholeRun& run) {
+  const Problem& problem = schedule.problem();
+  const double written =
+      result != nullptr ? result->ssd_bytes_written_per_step : written_by_mean_step(schedule);
+  Wear wear = wear_of(store_bytes(schedule, run.durability.on()), problem, written,
+                      result != nullptr ? std::optional(result->step_seconds) : std::nullopt, run);
   if (result != nullptr && wear.steps && wear.cache && wear.schedule_bytes > 0 &&
       !wear.cache->holds(wear.bytes_per_step(), result->step_seconds)) {
     Machine fast = problem.machine;
@@ -141,11 +149,13 @@ bool fits_drives(const StoreBytes& store, const Machine& machine) {
   return counted_bytes(store, machine) <= machine.ssd.capacity;
 }
 
-TierUses tier_uses(const Schedule& schedule, const Wear& wear) {
-  TierUses memory = tier_uses(schedule);
-  TierUse& drives = memory[static_cast<std::size_t>(Tier::ssd)];
-  drives.peak_bytes = counted_bytes(wear.store, schedule.problem().machine);
+TierUses with_store(TierUses memory, const StoreBytes& store, const Machine& machine) {
+  memory[static_cast<std::size_t>(Tier::ssd)].peak_bytes = counted_bytes(store, machine);
   return memory;
+}
+
+TierUses tier_uses(const Schedule& schedule, const Wear& wear) {
+  return with_store(tier_uses(schedule), wear.store, schedule.problem().machine);
 }
 
 void add_wear(nlohmann::ordered_json& json, const Wear& wear, const Machine& machine) {

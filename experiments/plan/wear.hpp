@@ -62,6 +62,10 @@ Durability durability_of(const std::string& text, const std::string& framework);
 std::int64_t commits_in(std::int64_t first_step, std::int64_t steps, std::int64_t every,
                         std::int64_t also_every = 0);
 
+// Of a plan that is known by its store, with second copies where run.durability is on, and by what
+// its steps write and take; without step_seconds_in_cache.
+Wear wear_of(const StoreBytes& store, const Problem& problem, double schedule_bytes,
+             std::optional<double> step_seconds, const WholeRun& run);
 // `result` may be null: then the bytes of a step are the mean over the schedule's.
 Wear wear_of(const Schedule& schedule, const SimulationResult* result, const WholeRun& run);
 
@@ -71,6 +75,7 @@ bool fits_drives(const StoreBytes& store, const Machine& machine);
 
 // Peaks and capacities of the schedule's memories, of the drives with the whole store.
 TierUses tier_uses(const Schedule& schedule, const Wear& wear);
+TierUses with_store(TierUses memory, const StoreBytes& store, const Machine& machine);
 
 // Adds "durability" and "wear" to the object of one plan, and makes its memory.ssd.peak_bytes and
 // its ssd_bytes_written_per_step those of the whole store and of all writes. Either may be missing.

@@ -7,6 +7,7 @@
 
 #include "base/units.hpp"
 #include "experiments/report/facts.hpp"
+#include "policies/common/registry.hpp"
 #include "policies/framework/framework.hpp"
 #include "policies/machine/machine_account.hpp"
 #include "policies/workload/workload_json.hpp"
@@ -63,6 +64,22 @@ PageTable effects_table(const AssumptionEffects& effects) {
   return table;
 }
 
+// "alpha=0.25, snake=on": the options that the policy's text leaves at their defaults.
+std::string options_left(const std::string& policy) {
+  const std::string name = policy.substr(0, policy.find(':'));
+  std::string text;
+  for (const PolicyInfo& info : known_policies()) {
+    if (info.name != name) continue;
+    for (const PolicyOption& option : info.options) {
+      const bool is_set = policy.find(':' + option.name + '=') != std::string::npos ||
+                          policy.find(',' + option.name + '=') != std::string::npos;
+      if (!is_set)
+        text += fmt::format("{}{}={}", text.empty() ? "" : ", ", option.name, option.default_value);
+    }
+  }
+  return text.empty() ? "none" : text;
+}
+
 PageTable workload_table(const Schedule& schedule) {
   const Problem& problem = schedule.problem();
   PageTable table;
@@ -73,6 +90,7 @@ PageTable workload_table(const Schedule& schedule) {
   add("model", problem.model.name);
   add("machine", problem.machine.name);
   add("policy", schedule.policy());
+  add("its other options", options_left(schedule.policy()));
   const nlohmann::ordered_json workload = workload_json(problem.workload);
   for (const auto& [key, value] : workload.items()) {
     std::string words = key;

@@ -70,11 +70,9 @@ std::string contents_html(const std::vector<Section>& sections) {
   return text + "</ul></nav>\n";
 }
 
-std::string footer_html(std::size_t page_bytes) {
-  return fmt::format(
-      "<footer><p>Made by spillway {}. This page is {} and stands alone: it loads nothing, and "
-      "opens without a network.</p></footer>\n",
-      SPILLWAY_VERSION, format_bytes(static_cast<double>(page_bytes)));
+std::string footer_html() {
+  return "<footer><p>Made by spillway " SPILLWAY_VERSION
+         ". This page stands alone: it loads nothing, and opens without a network.</p></footer>\n";
 }
 
 }  // namespace
@@ -162,8 +160,7 @@ std::string page_html(const Page& page) {
       "content=\"width=device-width, initial-scale=1\">\n<meta name=\"color-scheme\" "
       "content=\"light dark\">\n<title>{}</title>\n<style>\n{}</style>\n</head>\n",
       beginning, security_policy(), escaped(page.title), of_name(files, "page.css"));
-  const std::size_t bytes = head.size() + body.size() + data.size() + code.size();
-  return head + body + footer_html(bytes) + data + code + "</body>\n</html>\n";
+  return head + body + footer_html() + data + code + "</body>\n</html>\n";
 }
 
 bool is_report(std::string_view head) { return head.starts_with(beginning); }

@@ -66,6 +66,18 @@ class Results {
     for (const auto& [speed, row] : found) rows.push_back(row);
     return rows;
   }
+  // How many of these rows, the fastest first, are alike from `first` on: the same plan, as fast.
+  std::size_t alike(const std::vector<const std::vector<std::string>*>& rows,
+                    std::size_t first) const {
+    constexpr double same = 1 - 1e-6;
+    const auto speed = [&](std::size_t i) { return *number(*rows[i], "tokens_per_second"); };
+    std::size_t end = first + 1;
+    while (end < rows.size() && speed(end) >= same * speed(first) &&
+           text(*rows[end], "result.policy") == text(*rows[first], "result.policy") &&
+           text(*rows[end], "workload.micro_batch") == text(*rows[first], "workload.micro_batch"))
+      ++end;
+    return end - first;
+  }
   // "policy fuyou, batch 32"
   std::string place(const std::vector<std::string>& row) const {
     std::string text;
@@ -130,9 +142,14 @@ std::string fastest_html(const Results& results) {
   table.columns.push_back({"model TFLOPS", true});
   table.columns.push_back({"bound by"});
   table.columns.push_back({"of the bound", true});
+  table.columns.push_back({"as run"});
+  table.columns.push_back({"others alike", true, "points with the same plan, as fast to 1e-6"});
   const double best = *results.number(*fastest.front(), "tokens_per_second");
-  for (std::size_t i = 0; i < std::min(fastest.size(), most_fastest); ++i) {
-    const std::vector<std::string>& row = *fastest[i];
+  std::size_t listed = 0;
+  while (listed < fastest.size() && table.rows.size() < most_fastest) {
+    const std::vector<std::string>& row = *fastest[listed];
+    const std::size_t alike = results.alike(fastest, listed);
+    listed += alike;
     std::vector<Cell> cells;
     for (std::size_t axis = 0; axis < results.axes().size(); ++axis) {
       const auto value = axis_value(row[axis]);
@@ -150,12 +167,16 @@ std::string fastest_html(const Results& results) {
     cells.push_back(cell("model_tflops", [](double n) { return number_text(n); }));
     cells.push_back({results.text(row, "bound_by")});
     cells.push_back(cell("efficiency", percentage_text));
+    cells.push_back({results.text(row, "result.policy")});
+    cells.push_back(alike > 1
+                        ? number_cell(static_cast<double>(alike - 1), std::to_string(alike - 1))
+                        : Cell{});
     table.rows.push_back(std::move(cells));
   }
   std::string text = table_html(table);
-  if (fastest.size() > most_fastest)
-    text += fmt::format("<p class=\"note\">{} of {}; all are in the table below.</p>\n",
-                        most_fastest, escaped(count_text(fastest.size(), "result")));
+  if (fastest.size() > listed)
+    text += fmt::format("<p class=\"note\">{} of {}; the table of all points is below.</p>\n",
+                        listed, escaped(count_text(fastest.size(), "result")));
   return text;
 }
 

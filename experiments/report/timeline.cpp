@@ -10,6 +10,7 @@
 #include "base/errors.hpp"
 #include "base/text.hpp"
 #include "experiments/report/packed.hpp"
+#include "sim/task_class.hpp"
 #include "sim/to_trace.hpp"
 
 namespace spillway {
@@ -21,21 +22,35 @@ using Json = nlohmann::ordered_json;
 // What many tasks of a trace have in common, numbered in order of first use.
 class Classes {
  public:
+  explicit Classes(const Schedule* schedule) : schedule_(schedule) {}
+
   std::uint64_t index_of(const Span& span) {
-    const Key key = {span.kind, span.phase, span.bytes, span.flops, span.params};
+    const Key key = {span.kind, span.phase, span.bytes, span.flops, span.params, moved_by(span)};
     const auto [place, is_new] = numbers_.emplace(key, keys_.size());
     if (is_new) keys_.push_back(key);
     return place->second;
   }
   Json json() const {
     Json list = Json::array();
-    for (const auto& [kind, phase, bytes, flops, params] : keys_)
-      list.push_back({kind, phase, bytes, flops, params});
+    for (const auto& [kind, phase, bytes, flops, params, moved] : keys_)
+      list.push_back({kind, phase, bytes, flops, params, moved});
     return list;
   }
 
  private:
-  using Key = std::tuple<std::uint16_t, std::uint16_t, std::uint64_t, double, std::uint64_t>;
+  using Key =
+      std::tuple<std::uint16_t, std::uint16_t, std::uint64_t, double, std::uint64_t, std::string>;
+  // What a copy moves; nothing of other tasks, and without a schedule.
+  std::string moved_by(const Span& span) const {
+    if (schedule_ == nullptr || span.task >= schedule_->tasks().size()) return "";
+    const std::optional<BufferKind> moved =
+        class_of(*schedule_, schedule_->tasks()[span.task]).buffer;
+    std::string text = moved ? to_string(*moved) : "";
+    std::replace(text.begin(), text.end(), '_', ' ');
+    return text;
+  }
+
+  const Schedule* schedule_;
   std::map<Key, std::uint64_t> numbers_;
   std::vector<Key> keys_;
 };
@@ -146,7 +161,7 @@ void Timelines::add(const TraceStudy& study) {
 
 void Timelines::add(const Part& part) {
   const std::string number = std::to_string(blobs_.size());
-  Classes classes;
+  Classes classes(part.schedule);
   NumberColumn column;
   std::int64_t end_ns = 0;
   for (const std::vector<const Span*>& lane : by_lane(part.trace)) add_lane(lane, classes, column);

@@ -25,8 +25,10 @@ std::int64_t inside_ns(const Span& span, const TraceStudy& study) {
 }
 
 struct TaskTime {
-  double seconds = 0, bytes = 0, flops = 0;  // in a step
-  std::size_t tasks = 0;                     // of the whole trace
+  double seconds = 0;           // in a step, in the window
+  double bytes = 0, flops = 0;  // of a step
+  double tasks = 0;             // of a step
+  double whole_seconds = 0;     // of these tasks, from beginning to end
 };
 
 // Lanes that compute touch bytes, but move none (docs/metrics.md).
@@ -34,23 +36,29 @@ bool moves_bytes(const std::string& lane) {
   return lane != to_string(Lane::gpu_compute) && lane != to_string(Lane::cpu_optimizer);
 }
 
-// Sums over the window by an index of spans, per step. A task that lies partly inside counts by
-// that part.
+// Sums by an index of spans, per step. Time is what lies in the window; tasks and what they move
+// are those of the window's steps, which may have begun before it.
 template <class Index>
 std::vector<TaskTime> work_by(const TraceStudy& study, std::size_t count, const Index& index) {
   std::vector<TaskTime> all(count);
   const double steps = study.steps_in_window;
+  const auto is_epilogue = [&](const Span& span) {
+    return span.phase < study.trace.phases.size() &&
+           study.trace.phases[span.phase] == to_string(Phase::epilogue);
+  };
   for (const Span& span : study.trace.spans) {
     TaskTime& work = all[index(span)];
-    ++work.tasks;
-    const std::int64_t inside = inside_ns(span, study);
-    const std::int64_t whole = span.end_ns - span.start_ns;
-    if (inside == 0) continue;
-    const double share = static_cast<double>(inside) / static_cast<double>(whole);
-    work.seconds += seconds_of(inside) / steps;
+    work.seconds += seconds_of(inside_ns(span, study)) / steps;
+    if (!study.counts(span) || is_epilogue(span)) continue;
+    work.tasks += 1;
+    work.whole_seconds += seconds_of(span.end_ns - span.start_ns);
     if (moves_bytes(study.trace.lanes[span.lane]))
-      work.bytes += share * static_cast<double>(span.bytes) / steps;
-    work.flops += share * span.flops / steps;
+      work.bytes += static_cast<double>(span.bytes) / steps;
+    work.flops += span.flops / steps;
+  }
+  for (TaskTime& work : all) {
+    work.tasks /= steps;
+    work.whole_seconds /= steps;
   }
   return all;
 }
@@ -80,7 +88,7 @@ PageTable lane_table(const TraceStudy& study) {
                    {"seconds a step", true},
                    {"bytes a step", true},
                    {"rate while busy", true},
-                   {"tasks", true, "of the whole trace"}};
+                   {"tasks a step", true}};
   for (std::size_t lane = 0; lane < work.size(); ++lane) {
     if (work[lane].tasks == 0) continue;
     const double share = step > 0 ? work[lane].seconds / step : 0;
@@ -89,8 +97,7 @@ PageTable lane_table(const TraceStudy& study) {
                           number_cell(work[lane].seconds, format_seconds(work[lane].seconds)),
                           bytes_cell(work[lane].bytes),
                           rate_cell(work[lane]),
-                          number_cell(static_cast<double>(work[lane].tasks),
-                                      number_text(static_cast<double>(work[lane].tasks), 9))});
+                          number_cell(work[lane].tasks, number_text(work[lane].tasks, 9))});
   }
   return table;
 }
@@ -106,20 +113,16 @@ PageTable kind_table(const TraceStudy& study) {
                    {"seconds a step", true},
                    {"mean of one", true},
                    {"bytes a step", true},
-                   {"tasks", true, "of the whole trace"}};
-  std::vector<std::int64_t> all_ns(work.size(), 0);
-  for (const Span& span : study.trace.spans)
-    all_ns[static_cast<std::size_t>(span.lane) * kinds + span.kind] += span.end_ns - span.start_ns;
+                   {"tasks a step", true}};
   for (std::size_t i = 0; i < work.size(); ++i) {
     if (work[i].tasks == 0) continue;
-    const double mean = seconds_of(all_ns[i]) / static_cast<double>(work[i].tasks);
+    const double mean = work[i].whole_seconds / work[i].tasks;
     table.rows.push_back({{study.trace.kinds[i % kinds]},
                           {study.trace.lanes[i / kinds]},
                           number_cell(work[i].seconds, format_seconds(work[i].seconds)),
                           number_cell(mean, format_seconds(mean)),
                           bytes_cell(work[i].bytes),
-                          number_cell(static_cast<double>(work[i].tasks),
-                                      number_text(static_cast<double>(work[i].tasks), 9))});
+                          number_cell(work[i].tasks, number_text(work[i].tasks, 9))});
   }
   std::stable_sort(table.rows.begin(), table.rows.end(),
                    [](const auto& a, const auto& b) { return a[2].value > b[2].value; });
@@ -192,12 +195,13 @@ bool any_of(const std::vector<TraceStudy>& studies, bool (*has)(const TraceStudy
   return std::any_of(studies.begin(), studies.end(), has);
 }
 
-std::string timeline_body(std::size_t tasks) {
+std::string timeline_body(std::size_t tasks, bool has_memory) {
   return fmt::format(
-      "<p>{} on their lanes, and what memory holds, over time. Far out, a column of the picture "
-      "shows the kind of task that takes most of its time, the paler the more the lane idles.</p>\n"
+      "<p>{} on their lanes{}, over time. Far out, a column of the picture "
+      "shows the kind of task that takes most of its time, the paler the more the lane idles. "
+      "Steps count from 1; a trace's own from 0.</p>\n"
       "<div id=\"timelines\" class=\"timelines\"></div>\n",
-      escaped(count_text(tasks, "task")));
+      escaped(count_text(tasks, "task")), has_memory ? ", and what memory holds" : "");
 }
 
 std::string work_body(const TraceStudy& study) {
@@ -318,9 +322,10 @@ Facts facts_of(const TraceStudy& study) {
     if (study.schedule && tier < tier_count) {
       const TierUse& use = study.schedule->use(static_cast<Tier>(tier));
       taken = use.peak_bytes;
-      note = fmt::format("of {}; {} in use at once",
-                         format_bytes(static_cast<double>(use.capacity_bytes)),
-                         format_bytes(static_cast<double>(peak->bytes)));
+      note = fmt::format(
+          "of {}; {} in use at once{}", format_bytes(static_cast<double>(use.capacity_bytes)),
+          format_bytes(static_cast<double>(peak->bytes)),
+          static_cast<Tier>(tier) == Tier::ssd ? "; without the copies that commits keep" : "");
     }
     facts.push_back({study.trace.tiers[tier] + "_peak_bytes", "taken of " + study.trace.tiers[tier],
                      format_bytes(static_cast<double>(taken)), taken, note});
@@ -331,7 +336,10 @@ Facts facts_of(const TraceStudy& study) {
 }
 
 std::vector<Section> trace_sections(const std::vector<TraceStudy>& studies, std::size_t tasks) {
-  std::vector<Section> sections = {{"timeline", "Timeline", timeline_body(tasks)}};
+  std::vector<Section> sections = {
+      {"timeline", "Timeline", timeline_body(tasks, any_of(studies, [](const TraceStudy& s) {
+                                               return !s.trace.memory.empty();
+                                             }))}};
   const auto add = [&](const char* id, const char* title, bool is_there, const auto& body) {
     if (is_there) sections.push_back({id, title, side_by_side(studies, body)});
   };

@@ -195,6 +195,12 @@ void set_window(TraceStudy& study) {
     study.begin_ns = study.run->begin_ns + window.begin_ns;
     study.end_ns = study.run->begin_ns + window.end_ns;
     study.steps_in_window = window.steps;
+    std::int32_t first = std::numeric_limits<std::int32_t>::max();
+    for (const Span& span : study.trace.spans) {
+      if (span.segment == study.run->segment) first = std::min(first, span.step);
+    }
+    for (int step = 0; step < window.steps; ++step)
+      study.window.emplace(study.run->segment, first + window.first_step + step);
     return;
   }
   if (study.steps.empty()) {
@@ -205,6 +211,8 @@ void set_window(TraceStudy& study) {
   study.begin_ns = study.steps[first].begin_ns;
   for (const TracedStep& step : study.steps) study.end_ns = std::max(study.end_ns, step.end_ns);
   study.steps_in_window = static_cast<int>(study.steps.size() - first);
+  for (std::size_t i = first; i < study.steps.size(); ++i)
+    study.window.emplace(study.steps[i].segment, study.steps[i].step);
 }
 
 }  // namespace

@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/message.hpp"
@@ -52,8 +54,14 @@ struct TraceStudy {
   // first.
   std::int64_t begin_ns = 0, end_ns = 0;
   int steps_in_window = 1;
+  std::set<std::pair<std::int32_t, std::int32_t>> window;  // its steps: segment, step
   std::vector<std::string> notes;
 
+  // Whether a task is part of the steps in the window, whenever it ran; of a trace without steps
+  // every one.
+  bool counts(const Span& span) const {
+    return window.empty() || window.contains({span.segment, span.step});
+  }
   double window_seconds() const { return static_cast<double>(end_ns - begin_ns) * 1e-9; }
   // Nothing: there is no step that is not cut off.
   std::optional<double> step_seconds() const;

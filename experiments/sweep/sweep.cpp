@@ -13,9 +13,11 @@
 #include <thread>
 
 #include "base/errors.hpp"
+#include "experiments/plan/candidates.hpp"
 #include "experiments/plan/evaluate.hpp"
 #include "experiments/plan/price.hpp"
 #include "experiments/plan/tuned.hpp"
+#include "experiments/plan/wear.hpp"
 #include "experiments/sweep/journal_owner.hpp"
 #include "experiments/sweep/result_database.hpp"
 #include "experiments/sweep/result_file.hpp"
@@ -61,22 +63,47 @@ Json roofs_json(const Problem& problem, const SimulationResult& result) {
           {"io_tokens_per_second", roof(io)}};
 }
 
+// As `train` commits where nobody says otherwise; what other programs do is left to them.
+WholeRun run_of(const Problem& problem) {
+  if (problem.framework == own_framework) return {};
+  return {durability_of("", problem.framework), {}};
+}
+
+// Of durability and wear what follows from a step; how long a training is, a sweep does not know.
+void leave_out_whole_run(Json& json) {
+  const auto keep = [&](const char* object, std::initializer_list<const char*> keys) {
+    Json kept;
+    for (const char* key : keys)
+      kept[key] = json[object].is_null() ? Json(nullptr) : std::move(json[object][key]);
+    json[object] = std::move(kept);
+  };
+  keep("durability", {"commit_every"});
+  keep("wear", {"commit_bytes_per_step", "bytes_per_day", "drive_years"});
+}
+
 // Why it does not fit, for which the whole schedule is built.
-Json misfit_json(const Schedule& schedule) {
+Json misfit_json(const Candidate& candidate) {
   try {
-    schedule.require_fit();
+    require_fit(candidate);
   } catch (const FitError& error) {
     return status_json(status_does_not_fit, error.what(), error.hint());
   }
   return status_json(status_ok, "", "");
 }
 
-Json evaluated_json(const Evaluation& evaluation, bool explains) {
+Json evaluated_json(Evaluation of, bool explains) {
+  const WholeRun run = run_of(of.schedule.problem());
+  if (!fits_drives(store_bytes(of.schedule, run.durability.on()), of.schedule.problem().machine))
+    of.result.reset();
+  Candidate candidate{std::move(of), {}};
+  const Evaluation& evaluation = candidate.evaluation;
   const Schedule& schedule = evaluation.schedule;
   const SimulationResult* result = evaluation.result ? &*evaluation.result : nullptr;
-  Json json = result != nullptr ? status_json(status_ok, "", "") : misfit_json(schedule);
-  json.update(to_json(schedule, result, evaluation.schedule_seconds, evaluation.simulate_seconds));
+  candidate.wear = wear_of(schedule, result, run);
+  Json json = result != nullptr ? status_json(status_ok, "", "") : misfit_json(candidate);
+  json.update(to_json(candidate));
   leave_out_explanation(json);
+  leave_out_whole_run(json);
   if (explains && result != nullptr) add_explanation(json, schedule, *result);
   json["built"] = evaluation.by_some_steps ? "steps" : "all";
   json["roofs"] = result != nullptr ? roofs_json(schedule.problem(), *result) : Json(nullptr);
@@ -84,11 +111,16 @@ Json evaluated_json(const Evaluation& evaluation, bool explains) {
 }
 
 Json priced_json(const Problem& problem, const Price& price, int steps) {
+  const Wear wear = wear_of(price.store, problem, price.ssd_bytes_written_per_step,
+                            price.step_seconds, run_of(problem));
+  const TierUses memory = with_store(price.memory, price.store, problem.machine);
   Json json = status_json(status_ok, "", "");
   json.update(to_json(
-      ScheduleSummary{problem, price.policy, steps, price.memory, price.fits, price.schedule_tasks},
+      ScheduleSummary{problem, price.policy, steps, memory, price.fits, price.schedule_tasks},
       &*price.result, 0, 0));
+  add_wear(json, wear, problem.machine);
   leave_out_explanation(json);
+  leave_out_whole_run(json);
   json["built"] = "part";
   json["roofs"] = roofs_json(problem, *price.result);
   return json;
@@ -98,8 +130,9 @@ Json evaluate_json(const SweepPoint& point, EvaluationReuse& reuse) {
   if (!point.invalid.empty()) return status_json(status_invalid, point.invalid, point.hint);
   const ResolvedSettings& settings = point.settings;
   Problem problem = settings.problem();
-  const EvaluateOne evaluate_one =
-      settings.chooses_sequences_at_once ? evaluation_on(problem.machine) : EvaluateOne(evaluate);
+  const EvaluateOne evaluate_one = with_durability(
+      settings.chooses_sequences_at_once ? evaluation_on(problem.machine) : EvaluateOne(evaluate),
+      run_of(problem).durability);
   if (is_tuned(settings.policy))
     return evaluated_json(evaluate_tuned(problem, settings.best_micro_batch, settings.steps,
                                          evaluate_one, settings.settle()),

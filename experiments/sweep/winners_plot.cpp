@@ -36,6 +36,7 @@ std::size_t rank_of(const std::string& policy) {
 struct Cell {
   const Contest* winner = nullptr;  // of the others
   const Contest* rival = nullptr;   // the fastest of the rival's, if it has a result
+  const Contest* second = nullptr;  // the fastest of all other policies than the winner's
 };
 
 // What stands in a cell, whose area has the colour of its name.
@@ -45,6 +46,13 @@ struct Tile {
 };
 
 constexpr double share_of_colour = 0.42;  // so that black text can be read on it
+
+// Whether another policy is as fast within what predictions are worth.
+bool is_close(const Cell& cell) {
+  constexpr double close = 0.98;
+  return cell.winner && cell.second &&
+         cell.second->tokens_per_second >= close * cell.winner->tokens_per_second;
+}
 
 Tile tile_of(const Cell& cell, const std::string& rival) {
   constexpr std::size_t last = 1000;
@@ -60,7 +68,7 @@ Tile tile_of(const Cell& cell, const std::string& rival) {
         cell.rival
             ? fmt::format("{:.2f}×{}",
                           cell.rival->tokens_per_second / cell.winner->tokens_per_second, star)
-            : star;
+            : (is_close(cell) ? "≈" : "") + star;
     return {rank_of(name), name, colour(name), text};
   }
   if (cell.rival) return {last, "only " + rival, colour(rival), "fits" + star};
@@ -87,16 +95,24 @@ void draw_winners(Picture& picture, PictureParts parts, const std::vector<Contes
     const std::size_t x = place_among(xs, one.x), y = place_among(ys, one.y);
     Cell& cell = cells[{y, x}];
     if (one.tokens_per_second <= 0) continue;
-    const Contest*& best = name_of(one.policy) == rival ? cell.rival : cell.winner;
-    if (!best || one.tokens_per_second > best->tokens_per_second) best = &one;
+    const bool is_rival = name_of(one.policy) == rival;
+    const Contest*& best = is_rival ? cell.rival : cell.winner;
+    const bool is_faster = !best || one.tokens_per_second > best->tokens_per_second;
+    if (!is_rival && best && name_of(one.policy) != name_of(best->policy)) {
+      const Contest* const slower = is_faster ? best : &one;
+      if (!cell.second || slower->tokens_per_second > cell.second->tokens_per_second)
+        cell.second = slower;
+    }
+    if (is_faster) best = &one;
   }
   // In the order of the policies; then cells where the rival alone has a result, then empty ones.
   std::map<std::pair<std::size_t, std::string>, std::pair<std::string, std::string>> blocks;
-  bool any_extrapolated = false, any_rival = false;
+  bool any_extrapolated = false, any_rival = false, any_close = false;
   for (const auto& [place, cell] : cells) {
     const Tile tile = tile_of(cell, rival);
     any_extrapolated = any_extrapolated || tile.text.ends_with("*");
     any_rival = any_rival || cell.rival != nullptr;
+    any_close = any_close || tile.text.starts_with("≈");
     auto& [colour, lines] = blocks[{tile.rank, tile.name}];
     colour = tile.colour;
     lines += fmt::format("{} {} \"{}\"\n", place.second, place.first, tile.text);
@@ -115,6 +131,7 @@ void draw_winners(Picture& picture, PictureParts parts, const std::vector<Contes
       (any_rival ? "Colour: the fastest of all but " + rival + ". Number: the speed of " + rival +
                        " against it."
                  : std::string("Colour: the fastest policy.")) +
+      (any_close ? " ≈: another is within 2 %." : "") +
       (any_extrapolated ? " *: extrapolated, beyond what the machine file has measured." : "");
   auto& variables = picture.variables;
   variables.emplace_back("series", std::to_string(colours.size()));

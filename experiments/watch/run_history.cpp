@@ -83,7 +83,7 @@ void RunHistory::take_start(const nlohmann::json& event) {
   begun_ = true;
   end_ = End::none;
   time_ = start_.time;
-  step_seconds_ = 0;
+  step_seconds_ = seconds_sum_ = seconds_weight_ = 0;
 }
 
 void RunHistory::take_step(const nlohmann::json& event) {
@@ -111,9 +111,10 @@ void RunHistory::take_step(const nlohmann::json& event) {
   point.loss_sum = average_keeps * before.loss_sum + point.loss;
   point.loss_weight = average_keeps * before.loss_weight + 1;
   point.loss_average = point.loss_sum / point.loss_weight;
-  step_seconds_ = step_seconds_ == 0
-                      ? point.seconds
-                      : speed_keeps * step_seconds_ + (1 - speed_keeps) * point.seconds;
+  // The first steps, often slow ones, weigh no more than those after them.
+  seconds_sum_ = speed_keeps * seconds_sum_ + point.seconds;
+  seconds_weight_ = speed_keeps * seconds_weight_ + 1;
+  step_seconds_ = seconds_sum_ / seconds_weight_;
   steps_.push_back(point);
 }
 

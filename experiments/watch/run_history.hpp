@@ -77,7 +77,7 @@ class RunHistory {
   std::vector<EvaluationPoint> evaluations_;
   End end_ = End::none;
   double time_ = 0;
-  double step_seconds_ = 0;
+  double step_seconds_ = 0, seconds_sum_ = 0, seconds_weight_ = 0;
 };
 
 }  // namespace spillway

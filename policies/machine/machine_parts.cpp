@@ -175,6 +175,10 @@ void add_parts(const std::string& text, toml::table& document) {
   if (own_rates && !names.drive.empty())
     for (const char* key : {"drive_read", "drive_write"}) drive["ssd"].as_table()->erase(key);
   if (own_rates || (names.drive.empty() && !gives_ssd(document, "drive_read"))) host.erase("ssd");
+  // Parts that the file changes are not what their descriptions say.
+  const bool is_changed = std::any_of(document.begin(), document.end(),
+                                      [](const auto& entry) { return entry.second.is_table(); });
+  if (is_changed) description = "of the parts " + text + ", with values of its own";
   if (!document.contains("description")) document.insert("description", description);
   for (toml::table* part : {&card, &host, &drive}) {
     part->erase("description");

@@ -27,8 +27,9 @@ void write_placement(std::ostream& out, const Schedule& schedule) {
   out << "Memory, peak of capacity:\n";
   for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd}) {
     const TierUse& use = schedule.use(tier);
-    out << fmt::format("  {:<5} {:>10} of {}{}\n", to_string(tier), bytes_text(use.peak_bytes),
+    out << fmt::format("  {:<5} {:>10} of {}{}{}\n", to_string(tier), bytes_text(use.peak_bytes),
                        bytes_text(use.capacity_bytes),
+                       tier == Tier::ssd ? "  without the copies that commits keep" : "",
                        use.peak_bytes > use.capacity_bytes ? "  DOES NOT FIT" : "");
   }
 }

@@ -137,11 +137,13 @@ class Result:
 
     @property
     def tasks(self) -> "np.ndarray[Any, Any]":
-        """Structured array, a row a task in program order: task, kind, lane, phase, step, layer
-        (-1: none; from the number of layers on: embedding, head), micro_batch (-1: none),
-        start_ns, end_ns (-1 where it does not fit), bytes, flops, params. Shape (tasks,).
+        """Structured array, a row a task in program order: task, kind, lane, phase, moves (what a
+        copy moves; -1: nothing is copied), step, layer (-1: none; from the number of layers on:
+        embedding, head), micro_batch (-1: none), start_ns, end_ns (-1 where it does not fit),
+        bytes, flops, params. Shape (tasks,).
 
-        `kind`, `lane` and `phase` are numbers: spillway.task_kinds, .lanes and .phases name them.
+        `kind`, `lane`, `phase` and `moves` are numbers: spillway.task_kinds, .lanes, .phases and
+        .buffer_kinds name them.
         """
         return structured(self._core.tasks())
 
@@ -158,9 +160,9 @@ class Result:
         return structured(self._core.buffers())
 
     def tasks_to_pandas(self) -> Any:
-        """The tasks as a data frame, with names for kinds, lanes and phases; times in ns."""
+        """The tasks as a data frame, with names for numbers; times in ns."""
         return frame_of(self.tasks, {"kind": _core.task_kinds, "lane": _core.lanes,
-                                     "phase": _core.phases})
+                                     "phase": _core.phases, "moves": _core.buffer_kinds})
 
     def buffers_to_pandas(self) -> Any:
         """The buffers as a data frame, with names for kinds and tiers."""

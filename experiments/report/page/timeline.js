@@ -217,14 +217,14 @@ const Timelines = (() => {
     }
 
     classOf(place) {
-      const [kind, phase, bytes, flops, params] = this.classes[this.lanes[place.lane].of[place.i]];
-      return {kind: this.kinds[kind], phase: this.phases[phase], bytes, flops, params};
+      const [kind, phase, bytes, flops, params, moved] = this.classes[this.lanes[place.lane].of[place.i]];
+      return {kind: this.kinds[kind], phase: this.phases[phase], bytes, flops, params, moved};
     }
 
-    // "backward, layer 3, micro-batch 1"
+    // "backward, layer 3, micro-batch 1"; "h2d parameters, layer 3"
     nameOf(place) {
-      const lane = this.lanes[place.lane], i = place.i;
-      let name = this.classOf(place).kind.replaceAll("_", " ");
+      const lane = this.lanes[place.lane], i = place.i, {kind, moved} = this.classOf(place);
+      let name = kind.replaceAll("_", " ") + (moved ? " " + moved : "");
       if (lane.layer[i] >= 0) name += ", layer " + lane.layer[i];
       if (lane.microBatch[i] >= 0) name += ", micro-batch " + lane.microBatch[i];
       return name;
