@@ -29,6 +29,7 @@ struct TaskTime {
   double bytes = 0, flops = 0;  // of a step
   double tasks = 0;             // of a step
   double whole_seconds = 0;     // of these tasks, from beginning to end
+  bool is_there = false;        // in some step of the trace
 };
 
 // Lanes that compute touch bytes, but move none (docs/metrics.md).
@@ -48,6 +49,7 @@ std::vector<TaskTime> work_by(const TraceStudy& study, std::size_t count, const 
   };
   for (const Span& span : study.trace.spans) {
     TaskTime& work = all[index(span)];
+    work.is_there = true;
     work.seconds += seconds_of(inside_ns(span, study)) / steps;
     if (!study.counts(span) || is_epilogue(span)) continue;
     work.tasks += 1;
@@ -90,7 +92,7 @@ PageTable lane_table(const TraceStudy& study) {
                    {"rate while busy", true},
                    {"tasks a step", true}};
   for (std::size_t lane = 0; lane < work.size(); ++lane) {
-    if (work[lane].tasks == 0) continue;
+    if (!work[lane].is_there) continue;
     const double share = step > 0 ? work[lane].seconds / step : 0;
     table.rows.push_back({{study.trace.lanes[lane]},
                           {percentage_text(share), share, share},
@@ -115,8 +117,8 @@ PageTable kind_table(const TraceStudy& study) {
                    {"bytes a step", true},
                    {"tasks a step", true}};
   for (std::size_t i = 0; i < work.size(); ++i) {
-    if (work[i].tasks == 0) continue;
-    const double mean = work[i].whole_seconds / work[i].tasks;
+    if (!work[i].is_there) continue;
+    const double mean = work[i].tasks > 0 ? work[i].whole_seconds / work[i].tasks : 0;
     table.rows.push_back({{study.trace.kinds[i % kinds]},
                           {study.trace.lanes[i / kinds]},
                           number_cell(work[i].seconds, format_seconds(work[i].seconds)),

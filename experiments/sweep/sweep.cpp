@@ -63,12 +63,6 @@ Json roofs_json(const Problem& problem, const SimulationResult& result) {
           {"io_tokens_per_second", roof(io)}};
 }
 
-// As `train` commits where nobody says otherwise; what other programs do is left to them.
-WholeRun run_of(const Problem& problem) {
-  if (problem.framework == own_framework) return {};
-  return {durability_of("", problem.framework), {}};
-}
-
 // Of durability and wear what follows from a step; how long a training is, a sweep does not know.
 void leave_out_whole_run(Json& json) {
   const auto keep = [&](const char* object, std::initializer_list<const char*> keys) {
@@ -91,8 +85,7 @@ Json misfit_json(const Candidate& candidate) {
   return status_json(status_ok, "", "");
 }
 
-Json evaluated_json(Evaluation of, bool explains) {
-  const WholeRun run = run_of(of.schedule.problem());
+Json evaluated_json(Evaluation of, const WholeRun& run, bool explains) {
   if (!fits_drives(store_bytes(of.schedule, run.durability.on()), of.schedule.problem().machine))
     of.result.reset();
   Candidate candidate{std::move(of), {}};
@@ -110,10 +103,12 @@ Json evaluated_json(Evaluation of, bool explains) {
   return json;
 }
 
-Json priced_json(const Problem& problem, const Price& price, int steps) {
-  const Wear wear = wear_of(price.store, problem, price.ssd_bytes_written_per_step,
-                            price.step_seconds, run_of(problem));
-  const TierUses memory = with_store(price.memory, price.store, problem.machine);
+Json priced_json(const Problem& problem, const Price& price, const WholeRun& run, int steps) {
+  StoreBytes store = price.store;
+  if (!run.durability.on()) store.second_copies = store.memory_copies = store.records = 0;
+  const Wear wear =
+      wear_of(store, problem, price.ssd_bytes_written_per_step, price.step_seconds, run);
+  const TierUses memory = with_store(price.memory, store, problem.machine);
   Json json = status_json(status_ok, "", "");
   json.update(to_json(
       ScheduleSummary{problem, price.policy, steps, memory, price.fits, price.schedule_tasks},
@@ -132,24 +127,25 @@ Json evaluate_json(const SweepPoint& point, EvaluationReuse& reuse) {
   Problem problem = settings.problem();
   const EvaluateOne evaluate_one = with_durability(
       settings.chooses_sequences_at_once ? evaluation_on(problem.machine) : EvaluateOne(evaluate),
-      run_of(problem).durability);
+      settings.durability);
+  const WholeRun run{settings.durability, {}};
   if (is_tuned(settings.policy))
     return evaluated_json(evaluate_tuned(problem, settings.best_micro_batch, settings.steps,
                                          evaluate_one, settings.settle()),
-                          point.explains);
+                          run, point.explains);
   if (settings.best_micro_batch)
     return evaluated_json(
-        evaluate_best_micro_batch(problem, settings.policy, settings.steps, evaluate_one),
+        evaluate_best_micro_batch(problem, settings.policy, settings.steps, evaluate_one), run,
         point.explains);
   if (const auto settle = settings.settle()) settle(problem);
   // A price has no times of tasks, from which an explanation follows.
   if (!point.explains) {
     if (const std::optional<Price> one =
             quick_price_with(reuse.schedules, problem, settings.policy, settings.steps))
-      return priced_json(problem, *one, settings.steps);
+      return priced_json(problem, *one, run, settings.steps);
   }
   return evaluated_json(
-      evaluate_with(reuse, problem, settings.policy, settings.steps, point.explains),
+      evaluate_with(reuse, problem, settings.policy, settings.steps, point.explains), run,
       point.explains);
 }
 

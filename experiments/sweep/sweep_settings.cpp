@@ -9,6 +9,7 @@
 #include "base/errors.hpp"
 #include "base/suggest.hpp"
 #include "experiments/plan/evaluate.hpp"
+#include "experiments/plan/wear.hpp"
 #include "policies/common/registry.hpp"
 #include "policies/framework/framework.hpp"
 #include "policies/workload/workload_fields.hpp"
@@ -102,6 +103,7 @@ std::vector<std::string> sweep_keys() {
   for (const WorkloadField& field : workload_fields()) keys.push_back(field.key);
   keys.emplace_back("steps");
   keys.emplace_back("framework");
+  keys.emplace_back("durability");
   for (const std::string& key : names_of_machine()) {
     if (is_setting(key)) keys.push_back(key);
   }
@@ -130,6 +132,8 @@ void check_sweep_value(const std::string& key, const std::string& value) {
     if (!is_choice(key, value)) field->read(scratch, value);
   } else if (key == "steps") {
     steps_of(value);
+  } else if (key == "durability") {
+    parse_durability(value);
   } else if (key == "model") {
     load_model(value);
   } else if (key == "machine") {
@@ -207,7 +211,9 @@ ResolvedSettings SettingsResolver::resolve(const SweepSettings& settings) {
   resolved.machine = known_machine.part;
   resolved.steps = default_steps;
   WorkloadTexts given;
+  std::string durability;
   for (const auto& [key, value] : settings) {
+    if (key == "durability") durability = value;
     if (key == "steps") resolved.steps = steps_of(value);
     if (key == "framework") {
       load_framework(value);
@@ -216,6 +222,10 @@ ResolvedSettings SettingsResolver::resolve(const SweepSettings& settings) {
     if (find_workload_field(key) != nullptr && !is_choice(key, value)) given[key] = value;
     if (is_machine_key(key) || is_model_key(key)) resolved.overrides.push_back(key + "=" + value);
   }
+  // As `train` commits where nobody says otherwise; other programs do not.
+  resolved.durability = durability.empty() && resolved.framework == own_framework
+                            ? WholeRun().durability
+                            : durability_of(durability, resolved.framework);
   use_all_gpus(*resolved.machine, given);
   resolved.best_micro_batch = !given.contains("micro_batch");
   resolved.chooses_sequences_at_once = !given.contains("sequences_at_once");
@@ -227,6 +237,8 @@ ResolvedSettings SettingsResolver::resolve(const SweepSettings& settings) {
   if (resolved.best_micro_batch) texts["micro_batch"] = "best";
   if (resolved.chooses_sequences_at_once) texts["sequences_at_once"] = "chosen";
   texts["framework"] = resolved.framework + " " + framework_hash(resolved.framework);
+  texts["durability"] =
+      resolved.durability.on() ? std::to_string(resolved.durability.interval) : "off";
   std::string all;
   for (const auto& [key, text] : texts) all += key + " " + text + "\n";
   resolved.identity =

@@ -1,7 +1,8 @@
 // The keys a sweep can set, and what a set of them comes to: a problem, a policy, a number of
 // steps.
 //
-// Keys are names of settings: `model`, `machine`, `policy`, `framework`, `steps`, every field of a
+// Keys are names of settings: `model`, `machine`, `policy`, `framework`, `steps`, `durability`,
+// every field of a
 // workload (`batch`, `micro_batch`, ...: policies/workload/workload_fields.hpp), any key of a
 // machine ("ssd.count") or of a model ("model.layers"), any option of a policy
 // ("greedysnake.alpha"). docs/sweep.md explains each.
@@ -16,6 +17,7 @@
 
 #include "experiments/plan/rank_problem.hpp"
 #include "policies/framework/framework.hpp"
+#include "policies/workload/durability.hpp"
 #include "policies/workload/problem.hpp"
 
 namespace spillway {
@@ -41,6 +43,7 @@ struct ResolvedSettings {
   std::string policy;                      // canonical text
   std::string framework = own_framework;
   int steps = 0;
+  Durability durability;
   std::string identity;  // 32 hexadecimal digits: equal for equal settings, whatever their spelling
 
   std::vector<std::string> overrides;  // Problem::overrides

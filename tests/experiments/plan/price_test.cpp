@@ -150,6 +150,9 @@ void check_against_full(const Setting& setting, Tally& tally) {
   CHECK(off_by(one.bound_seconds, full->result->bound_seconds) <= 1e-3);
   CHECK(one.bound_by == full->result->bound_by);
   CHECK(off_by(one.ssd_bytes_written_per_step, full->result->ssd_bytes_written_per_step) <= 1e-3);
+  const StoreBytes store = store_bytes(full->schedule, true);
+  CHECK(one.store.second_copies == store.second_copies);
+  CHECK(one.store.memory_copies == store.memory_copies);
   for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd}) {
     const TierUse& use = one.memory[static_cast<std::size_t>(tier)];
     const TierUse& of_full = full->schedule.use(tier);

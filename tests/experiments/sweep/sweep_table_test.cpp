@@ -5,8 +5,11 @@
 
 #include <nlohmann/json.hpp>
 
+#include "experiments/plan/candidates.hpp"
 #include "experiments/plan/evaluate.hpp"
 #include "experiments/sweep/sweep.hpp"
+#include "policies/workload/workload_fields.hpp"
+#include "tests/temporary_folder.hpp"
 
 namespace spillway {
 namespace {
@@ -95,6 +98,51 @@ TEST_CASE("a result holds all of simulate's fields, and roofs that throughput do
   CHECK(json["roofs"]["io_tokens_per_second"].is_null());
   CHECK(json["tokens_per_second"].get<double>() <=
         json["roofs"]["compute_tokens_per_second"].get<double>() * (1 + 1e-9));
+}
+
+TEST_CASE("a point fits the drives as `simulate` says: with the copies that commits keep") {
+  const auto points = [](const std::string& more) {
+    const SweepPlan plan = plan_sweep(
+        parse_sweep("[fixed]\nmodel = \"gpt-13b\"\nmachine = \"rtx4090-12ssd\"\nbatch = 16\n"
+                    "micro_batch = 16\n" +
+                        more +
+                        "[[axis]]\npolicy = [\"fuyou\", \"greedysnake:optimizer_ssd=0.5\"]\n"
+                        "[[axis]]\n\"ssd.capacity\" = [\"250GB\", \"2TB\"]\n",
+                    "s.toml"),
+        "test");
+    const test::TemporaryFolder folder;
+    SweepRun run;
+    run.folder = folder.path();
+    return run_sweep(plan, run, inspect_sweep(plan, run)).table;
+  };
+  const SweepTable table = points("");
+  const auto cell = [](const SweepTable& of, std::size_t row, const char* column) {
+    return of.rows.at(row).at(of.find(column));
+  };
+  CHECK(cell(table, 0, "status") == "does not fit");
+  CHECK_THAT(cell(table, 0, "reason"),
+             Catch::Contains("with durability its store needs 333.66 GB"));
+  CHECK(cell(table, 0, "memory.ssd.peak_bytes") == cell(table, 1, "memory.ssd.peak_bytes"));
+  for (const std::size_t row : {std::size_t{1}, std::size_t{3}}) {
+    Problem problem;
+    problem.model = load_model("gpt-13b");
+    problem.machine = load_machine("rtx4090-12ssd", {"ssd.capacity=2TB"});
+    problem.workload =
+        read_workload({{"batch", "16"}, {"micro_batch", "16"}}, problem.model, Precision::bf16);
+    const Candidates found = evaluate_candidates(problem, false, {cell(table, row, "policy")}, {});
+    const nlohmann::ordered_json json = to_json(found.all.at(0));
+    CHECK(std::stod(cell(table, row, "memory.ssd.peak_bytes")) ==
+          Approx(json["memory"]["ssd"]["peak_bytes"].get<double>()).epsilon(1e-6));
+    CHECK(std::stod(cell(table, row, "ssd_bytes_written_per_step")) ==
+          Approx(json["ssd_bytes_written_per_step"].get<double>()).epsilon(1e-6));
+    CHECK(cell(table, row, "durability.commit_every") == json["durability"]["commit_every"].dump());
+  }
+  // Without them it is the tier alone.
+  const SweepTable off = points("durability = \"off\"\n");
+  CHECK(cell(off, 0, "status") == "ok");
+  CHECK(cell(off, 0, "durability.commit_every") == "0");
+  CHECK(std::stod(cell(off, 1, "memory.ssd.peak_bytes")) <
+        0.6 * std::stod(cell(table, 1, "memory.ssd.peak_bytes")));
 }
 
 TEST_CASE("no throughput exceeds its roofs, for any policy") {
