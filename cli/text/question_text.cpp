@@ -83,10 +83,7 @@ std::string answer_text(const Problem& problem, const SmallestBatch& batch) {
                                                            : "  <- the most tried";
     text += point_line(point, batch.peak, width, note);
   }
-  if (!batch.saturated)
-    text +=
-        "no peak was found: throughput still grows where this stopped, at what fits or can be "
-        "tried\n";
+  if (!batch.saturated) text += "no peak was found: this stopped at what fits or can be tried\n";
   text += fmt::format("{}{} sequences a step reach {:g} % of the {} {:.1f} tokens/s\n",
                       batch.exact ? "" : "at most ", batch.smallest.batch, 100 * batch.share,
                       batch.saturated ? "peak of" : "most that was tried,",

@@ -64,7 +64,7 @@ class Pricing {
           return std::nullopt;
         Price price = price_of(*part);
         price.store = whole_store(*part, *smaller);
-        return is_close(price.store) ? std::nullopt : std::optional(std::move(price));
+        return price;
       }
       smaller = std::move(part);
     }
@@ -107,15 +107,15 @@ class Pricing {
     const auto whole = [&](std::uint64_t StoreBytes::*bytes) {
       return more.*bytes + periods * (more.*bytes - less.*bytes);
     };
-    return {more.tier, whole(&StoreBytes::second_copies), whole(&StoreBytes::memory_copies),
-            whole(&StoreBytes::records), whole(&StoreBytes::first_fill)};
+    StoreBytes store;
+    store.tier = more.tier;
+    for (const auto bytes : {&StoreBytes::second_copies, &StoreBytes::memory_copies,
+                             &StoreBytes::record, &StoreBytes::first_fill})
+      store.*bytes = whole(bytes);
+    store.records = record_file_bytes(store.record);
+    return store;
   }
 
-  bool is_close(const StoreBytes& store) const {
-    const Machine::Ssd& ssd = problem_.machine.ssd;
-    return ssd.count > 0 && static_cast<double>(store.all()) >
-                                (1 - close_if_uneven) * static_cast<double>(ssd.capacity);
-  }
   static bool is_close(const TierUse& use, double margin) {
     const auto limit = static_cast<double>(use.capacity_bytes);
     return use.peak_bytes > 0 && static_cast<double>(use.peak_bytes) > limit * (1 - margin);

@@ -44,7 +44,7 @@ std::vector<TaskTime> work_by(const TraceStudy& study, std::size_t count, const 
   std::vector<TaskTime> all(count);
   const double steps = study.steps_in_window;
   const auto is_epilogue = [&](const Span& span) {
-    return span.phase < study.trace.phases.size() &&
+    return !study.window.empty() && span.phase < study.trace.phases.size() &&
            study.trace.phases[span.phase] == to_string(Phase::epilogue);
   };
   for (const Span& span : study.trace.spans) {
@@ -118,11 +118,11 @@ PageTable kind_table(const TraceStudy& study) {
                    {"tasks a step", true}};
   for (std::size_t i = 0; i < work.size(); ++i) {
     if (!work[i].is_there) continue;
-    const double mean = work[i].tasks > 0 ? work[i].whole_seconds / work[i].tasks : 0;
+    const double mean = work[i].whole_seconds / std::max(work[i].tasks, 1e-9);
     table.rows.push_back({{study.trace.kinds[i % kinds]},
                           {study.trace.lanes[i / kinds]},
                           number_cell(work[i].seconds, format_seconds(work[i].seconds)),
-                          number_cell(mean, format_seconds(mean)),
+                          work[i].tasks > 0 ? number_cell(mean, format_seconds(mean)) : Cell{},
                           bytes_cell(work[i].bytes),
                           number_cell(work[i].tasks, number_text(work[i].tasks, 9))});
   }
@@ -327,7 +327,7 @@ Facts facts_of(const TraceStudy& study) {
       note = fmt::format(
           "of {}; {} in use at once{}", format_bytes(static_cast<double>(use.capacity_bytes)),
           format_bytes(static_cast<double>(peak->bytes)),
-          static_cast<Tier>(tier) == Tier::ssd ? "; without the copies that commits keep" : "");
+          static_cast<Tier>(tier) == Tier::ssd ? "; without copies for commits, if any" : "");
     }
     facts.push_back({study.trace.tiers[tier] + "_peak_bytes", "taken of " + study.trace.tiers[tier],
                      format_bytes(static_cast<double>(taken)), taken, note});
@@ -356,7 +356,14 @@ std::vector<Section> trace_sections(const std::vector<TraceStudy>& studies, std:
   add("memory", "Memory",
       any_of(studies,
              [](const TraceStudy& s) { return s.schedule.has_value() || !s.trace.memory.empty(); }),
-      [](const TraceStudy& study) { return table_html(memory_table(study)); });
+      [](const TraceStudy& study) {
+        const bool commits = study.schedule && study.schedule->problem().machine.ssd.count > 0;
+        return table_html(memory_table(study)) +
+               (commits
+                    ? notes_html({"Of the SSD without copies of optimizer state for commits, if "
+                                  "any; `spillway simulate` says them."})
+                    : std::string());
+      });
   add("assumptions", "Assumptions",
       any_of(studies, [](const TraceStudy& s) { return s.schedule.has_value(); }),
       assumptions_body);

@@ -195,12 +195,13 @@ void set_window(TraceStudy& study) {
     study.begin_ns = study.run->begin_ns + window.begin_ns;
     study.end_ns = study.run->begin_ns + window.end_ns;
     study.steps_in_window = window.steps;
-    std::int32_t first = std::numeric_limits<std::int32_t>::max();
+    std::int64_t first = std::numeric_limits<std::int32_t>::max();
     for (const Span& span : study.trace.spans) {
-      if (span.segment == study.run->segment) first = std::min(first, span.step);
+      if (span.segment == study.run->segment) first = std::min<std::int64_t>(first, span.step);
     }
     for (int step = 0; step < window.steps; ++step)
-      study.window.emplace(study.run->segment, first + window.first_step + step);
+      study.window.emplace(study.run->segment,
+                           static_cast<std::int32_t>(first + window.first_step + step));
     return;
   }
   if (study.steps.empty()) {

@@ -94,18 +94,37 @@ Json evaluated_json(Evaluation of, const WholeRun& run, bool explains) {
   const SimulationResult* result = evaluation.result ? &*evaluation.result : nullptr;
   candidate.wear = wear_of(schedule, result, run);
   Json json = result != nullptr ? status_json(status_ok, "", "") : misfit_json(candidate);
-  json.update(to_json(candidate));
+  json.update(to_json(schedule, result, evaluation.schedule_seconds, evaluation.simulate_seconds));
+  json["fits"] = result != nullptr;
+  add_wear(json, candidate.wear, schedule.problem().machine);
+  add_margins(json, tier_uses(schedule, candidate.wear));
+  if (result == nullptr) json["ssd_bytes_written_per_step"] = json["wear"] = nullptr;
   leave_out_explanation(json);
   leave_out_whole_run(json);
+  // How often commits pay follows from the time of a step.
+  if (result == nullptr && run.durability.on() && run.durability.interval == 0)
+    json["durability"]["commit_every"] = nullptr;
   if (explains && result != nullptr) add_explanation(json, schedule, *result);
   json["built"] = evaluation.by_some_steps ? "steps" : "all";
   json["roofs"] = result != nullptr ? roofs_json(schedule.problem(), *result) : Json(nullptr);
   return json;
 }
 
-Json priced_json(const Problem& problem, const Price& price, const WholeRun& run, int steps) {
+StoreBytes store_of(const Price& price, const WholeRun& run) {
   StoreBytes store = price.store;
   if (!run.durability.on()) store.second_copies = store.memory_copies = store.records = 0;
+  return store;
+}
+
+// As close to the capacity of the drives as this, the whole schedule says whether the store fits.
+bool may_not_fit(const StoreBytes& store, const Machine& machine) {
+  constexpr double close = 0.85;
+  return machine.ssd.count > 0 &&
+         static_cast<double>(store.all()) > close * static_cast<double>(machine.ssd.capacity);
+}
+
+Json priced_json(const Problem& problem, const Price& price, const WholeRun& run, int steps) {
+  const StoreBytes store = store_of(price, run);
   const Wear wear =
       wear_of(store, problem, price.ssd_bytes_written_per_step, price.step_seconds, run);
   const TierUses memory = with_store(price.memory, store, problem.machine);
@@ -140,8 +159,9 @@ Json evaluate_json(const SweepPoint& point, EvaluationReuse& reuse) {
   if (const auto settle = settings.settle()) settle(problem);
   // A price has no times of tasks, from which an explanation follows.
   if (!point.explains) {
-    if (const std::optional<Price> one =
-            quick_price_with(reuse.schedules, problem, settings.policy, settings.steps))
+    const std::optional<Price> one =
+        quick_price_with(reuse.schedules, problem, settings.policy, settings.steps);
+    if (one && !may_not_fit(store_of(*one, run), problem.machine))
       return priced_json(problem, *one, run, settings.steps);
   }
   return evaluated_json(

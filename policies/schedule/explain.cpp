@@ -29,7 +29,7 @@ void write_placement(std::ostream& out, const Schedule& schedule) {
     const TierUse& use = schedule.use(tier);
     out << fmt::format("  {:<5} {:>10} of {}{}{}\n", to_string(tier), bytes_text(use.peak_bytes),
                        bytes_text(use.capacity_bytes),
-                       tier == Tier::ssd ? "  without the copies that commits keep" : "",
+                       tier == Tier::ssd ? "  without copies for commits, if any" : "",
                        use.peak_bytes > use.capacity_bytes ? "  DOES NOT FIT" : "");
   }
 }

@@ -20,10 +20,14 @@ std::uint64_t record_bytes(std::span<const HomePart> homes) {
     if (home.kind != BufferKind::optimizer_state) continue;
     bytes += record_part + (home.where.bytes / stripe + 1) * record_chunk;
   }
-  return (bytes + block - 1) / block * block;
+  return bytes;
 }
 
 }  // namespace
+
+std::uint64_t record_file_bytes(std::uint64_t record) {
+  return 2 * ((record + block - 1) / block * block);
+}
 
 StoreBytes store_bytes(std::span<const Schedule* const> schedules, bool durable) {
   SPILLWAY_ASSERT(!schedules.empty());
@@ -42,7 +46,10 @@ StoreBytes store_bytes(std::span<const Schedule* const> schedules, bool durable)
       bytes.memory_copies += 2 * home.where.bytes;
     }
   }
-  if (durable) bytes.records = 2 * record_bytes(first.homes());
+  if (durable) {
+    bytes.record = record_bytes(first.homes());
+    bytes.records = record_file_bytes(bytes.record);
+  }
   return bytes;
 }
 

@@ -31,7 +31,8 @@ struct StoreBytes {
   std::uint64_t tier = 0;           // the ssd tier, as the schedules planned it
   std::uint64_t second_copies = 0;  // of optimizer state that rests in the ssd tier
   std::uint64_t memory_copies = 0;  // both copies of optimizer state that rests in memory
-  std::uint64_t records = 0;        // the file of commit records, to a few kilobytes
+  std::uint64_t record = 0;         // one commit record, to a few kilobytes
+  std::uint64_t records = 0;        // the file of two of them, in whole blocks
   std::uint64_t first_fill = 0;     // what is written to the ssd tier before the first step
 
   // Of all stripes together: the size of StoreLayout, to the byte.
@@ -41,6 +42,9 @@ struct StoreBytes {
   std::uint64_t captured() const { return memory_copies / 2; }
   std::uint64_t written_by_commit() const { return captured() + records / 2; }
 };
+
+// StoreBytes::records of a record of so many bytes.
+std::uint64_t record_file_bytes(std::uint64_t record);
 
 // `schedules`: those of one training, which keep their state in the same places.
 StoreBytes store_bytes(std::span<const Schedule* const> schedules, bool durable);

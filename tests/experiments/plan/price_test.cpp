@@ -153,6 +153,8 @@ void check_against_full(const Setting& setting, Tally& tally) {
   const StoreBytes store = store_bytes(full->schedule, true);
   CHECK(one.store.second_copies == store.second_copies);
   CHECK(one.store.memory_copies == store.memory_copies);
+  CHECK(one.store.records == store.records);
+  CHECK(one.store.first_fill == store.first_fill);
   for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd}) {
     const TierUse& use = one.memory[static_cast<std::size_t>(tier)];
     const TierUse& of_full = full->schedule.use(tier);

@@ -9,6 +9,7 @@
 #include "experiments/plan/evaluate.hpp"
 #include "experiments/sweep/sweep.hpp"
 #include "policies/workload/workload_fields.hpp"
+#include "test_paths.hpp"
 #include "tests/temporary_folder.hpp"
 
 namespace spillway {
@@ -143,6 +144,21 @@ TEST_CASE("a point fits the drives as `simulate` says: with the copies that comm
   CHECK(cell(off, 0, "durability.commit_every") == "0");
   CHECK(std::stod(cell(off, 1, "memory.ssd.peak_bytes")) <
         0.6 * std::stod(cell(table, 1, "memory.ssd.peak_bytes")));
+}
+
+TEST_CASE("points of a machine with reference kernels are swept, in every way") {
+  const std::string fixed = "[fixed]\nmodel = \"gpt-tiny\"\nmachine = \"" SPILLWAY_SOURCE_DIR
+                            "/tests/fuzz/corpus/machine/every-key.toml\"\nbatch = 4\n"
+                            "policy = \"greedysnake\"\n";
+  for (const char* more : {"micro_batch = 1\n", "", "micro_batch = 1\nsteps = 2\n"}) {
+    const SweepPlan plan = plan_sweep(
+        parse_sweep(fixed + more + "[[axis]]\nsequence = [64, 128]\n", "s.toml"), "test");
+    const test::TemporaryFolder folder;
+    SweepRun run;
+    run.folder = folder.path();
+    const SweepOutcome outcome = run_sweep(plan, run, inspect_sweep(plan, run));
+    CHECK(outcome.ok + outcome.does_not_fit == 2);
+  }
 }
 
 TEST_CASE("no throughput exceeds its roofs, for any policy") {
