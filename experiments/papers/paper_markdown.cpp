@@ -140,6 +140,18 @@ std::string headline_of_unchosen(const std::vector<PaperReport>& reports) {
       chosen, share_text(sum / points), points, share_text(own / points));
 }
 
+// Papers of which no figure can be left out, for nothing was fitted that a fit could look for.
+std::string not_left_out(const std::vector<PaperReport>& reports) {
+  std::vector<std::string> names;
+  for (const PaperReport& report : reports)
+    if (!report.left_out) names.push_back(report.result.paper.name);
+  if (names.empty()) return "";
+  return fmt::format(
+      "Not among these points: {}, whose files have no continuous constants to fit again. What was "
+      "fitted or chosen\nthere is marked, point by point, in the tables below.\n\n",
+      fmt::join(names, ", "));
+}
+
 // Nothing where no figure was left out.
 std::string headline(const std::vector<PaperReport>& reports) {
   HeadlineSums sums;
@@ -173,7 +185,8 @@ std::string headline(const std::vector<PaperReport>& reports) {
          "is predicted. \"Own fit\"\nis the error of the same points with the constants in use. A "
          "point that hangs on a constant which\nnothing but the figure tells is not counted, but "
          "named in the last column.\n\n" +
-         table + "\n" + nearer_left_out(reports) + "\n" + factors + headline_ends + "\n";
+         not_left_out(reports) + table + "\n" + nearer_left_out(reports) + "\n" + factors +
+         headline_ends + "\n";
 }
 
 void add_closed_form(const std::vector<PaperReport>& reports, std::string& out) {

@@ -75,6 +75,7 @@ bool fits_drives(const StoreBytes& store, const Machine& machine);
 
 // Peaks and capacities of the schedule's memories, of the drives with the whole store.
 TierUses tier_uses(const Schedule& schedule, const Wear& wear);
+// The same of memories that are known without a schedule.
 TierUses with_store(TierUses memory, const StoreBytes& store, const Machine& machine);
 
 // Adds "durability" and "wear" to the object of one plan, and makes its memory.ssd.peak_bytes and

@@ -7,7 +7,7 @@
 
 #include "base/units.hpp"
 #include "experiments/report/facts.hpp"
-#include "policies/common/registry.hpp"
+#include "policies/common/parsed_policy.hpp"
 #include "policies/framework/framework.hpp"
 #include "policies/machine/machine_account.hpp"
 #include "policies/workload/workload_json.hpp"
@@ -66,16 +66,11 @@ PageTable effects_table(const AssumptionEffects& effects) {
 
 // "alpha=0.25, snake=on": the options that the policy's text leaves at their defaults.
 std::string options_left(const std::string& policy) {
-  const std::string name = policy.substr(0, policy.find(':'));
+  const ParsedPolicy parsed = parse_policy(policy);
   std::string text;
-  for (const PolicyInfo& info : known_policies()) {
-    if (info.name != name) continue;
-    for (const PolicyOption& option : info.options) {
-      const bool is_set = policy.find(':' + option.name + '=') != std::string::npos ||
-                          policy.find(',' + option.name + '=') != std::string::npos;
-      if (!is_set)
-        text += fmt::format("{}{}={}", text.empty() ? "" : ", ", option.name, option.default_value);
-    }
+  for (const PolicyOption& option : parsed.info.options) {
+    if (!parsed.options.contains(option.name))
+      text += fmt::format("{}{}={}", text.empty() ? "" : ", ", option.name, option.default_value);
   }
   return text.empty() ? "none" : text;
 }

@@ -2,9 +2,8 @@
 // steps.
 //
 // Keys are names of settings: `model`, `machine`, `policy`, `framework`, `steps`, `durability`,
-// every field of a
-// workload (`batch`, `micro_batch`, ...: policies/workload/workload_fields.hpp), any key of a
-// machine ("ssd.count") or of a model ("model.layers"), any option of a policy
+// every field of a workload (`batch`, `micro_batch`, ...: policies/workload/workload_fields.hpp),
+// any key of a machine ("ssd.count") or of a model ("model.layers"), any option of a policy
 // ("greedysnake.alpha"). docs/sweep.md explains each.
 #pragma once
 

@@ -5,6 +5,8 @@ Every line of a code block that begins with `spillway` is a command, also after 
 one after the other in a folder of the page's own, which holds what pages take for given: texts, chats, a model's folder, runs.
 What a page leaves to its reader (`DIR`, `...`) is filled in and trainings are cut short by the table FILLED. A command that
 does not run here is in SKIPPED, with what tests it instead. Each has to end with exit code 0, but those in REFUSED.
+What a block shows below a command after `$ ` has to be in what the command prints, line by line in this order. A page may leave
+out lines; where one ends in ` ...`, more may follow on it. Commands that are filled in print other things and are not compared.
 """
 import argparse
 import os
@@ -68,7 +70,8 @@ FILLED = [
 
 
 def commands_of(page):
-    """The (line, command) of a page, and its blocks of code that begin with `# NAME.py` or `# NAME.toml`: {name: text}."""
+    """The (line, command, output that is shown) of a page, and its blocks of code that begin with `# NAME.py` or
+    `# NAME.toml`: {name: text}."""
     found, files = [], {}
     block, begun = None, 0
     for number, line in enumerate(page.read_text().split("\n"), 1):
@@ -88,8 +91,11 @@ def commands_of(page):
 
 
 def commands_of_block(block, begun):
-    found, pending, first = [], "", begun
+    found, pending, first, shown = [], "", begun, None
     for offset, line in enumerate(block):
+        if shown is not None and not line.startswith("$ "):
+            shown += [line] if line.strip() not in ("", "...") else []
+            continue
         text = pending + (line[2:] if line.startswith("$ ") else line)
         first = first if pending else begun + offset
         if text.endswith("\\"):
@@ -97,8 +103,19 @@ def commands_of_block(block, begun):
             continue
         pending = ""
         if re.match(r"((chrt|mpirun) [^|]*)?spillway +[a-z]|python3 \w+\.py$", text):
-            found.append((first, command_in(text)))
+            found.append((first, command_in(text), []))
+            shown = found[-1][2] if block[first - begun].startswith("$ ") else None
     return found
+
+
+def first_not_printed(shown, output):
+    """The first of the shown lines that the output does not have after those before it; None: it has all."""
+    printed = iter(output.split("\n"))
+    for line in shown:
+        begun = line.removesuffix(" ...")
+        if not any(other.startswith(begun) if begun != line else other.rstrip() == line.rstrip() for other in printed):
+            return line
+    return None
 
 
 def command_in(line):
@@ -168,7 +185,7 @@ class Runner:
         """Runs a page's commands. Returns how many ran, and what failed as text."""
         commands, files = commands_of(page)
         ran, failed, folder, made = 0, [], None, set()
-        for line, command in commands:
+        for line, command, shown in commands:
             where = f"{page.relative_to(ROOT)}:{line}"
             if any(re.search(pattern, command) for pattern, _ in SKIPPED):
                 continue
@@ -191,6 +208,8 @@ class Runner:
             print(f"{where}: {code}, {time.monotonic() - start:.1f} s: {filled(command)}", flush=True)
             if code != next((refusal for pattern, refusal in REFUSED if re.search(pattern, command)), 0):
                 failed.append(f"{where}: exit code {code}\n  {command}\n  run as: {filled(command)}\n{output[-2000:]}")
+            elif filled(command) == command and (missing := first_not_printed(shown, output)):
+                failed.append(f"{where}: it shows a line that is not printed\n  {command}\n{missing}\nprinted:\n{output[:6000]}")
         if folder is not None:
             shutil.rmtree(folder)
         return ran, failed
@@ -205,7 +224,7 @@ def main():
     pages = [page.resolve() for page in options.page] or [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
     if options.list:
         for page in pages:
-            for line, command in commands_of(page)[0]:
+            for line, command, _ in commands_of(page)[0]:
                 why = next((why for pattern, why in SKIPPED if re.search(pattern, command)), None)
                 print(f"{page.relative_to(ROOT)}:{line}: {'skipped, ' + why if why else filled(command)}")
         return 0

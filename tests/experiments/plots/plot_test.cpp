@@ -129,6 +129,15 @@ TEST_CASE("a map of winners: the fastest other policy of each cell, and spillway
     CHECK(commands(picture, std::string("set label \"") + name + "\"").size() == 1);
   CHECK(commands(picture, "set xtics").at(0) == R"(set xtics ("1" 1, "2" 2) font ',13')");
   CHECK(commands(picture, "set ytics").at(0) == R"(set ytics ("1 GB" 1, "2 GB" 2) font ',13')");
+  // Without spillway a cell says where another policy is nearly as fast.
+  SweepTable others = table;
+  others.rows = {{"greedysnake", "1", "1GB", "ok", "99"},
+                 {"fuyou", "1", "1GB", "ok", "100"},
+                 {"greedysnake", "2", "1GB", "ok", "100"},
+                 {"fuyou", "2", "1GB", "ok", "97"}};
+  const Picture close = plot_of(plan, others, plan.file.plots.front());
+  CHECK_THAT(close.data, Catch::Contains("1 1 \"≈\"\n") && Catch::Contains("2 1 \"\"\n"));
+  CHECK(commands(close, "≈: another is within 2 %.").size() == 1);
   check_error([&] { parse_sweep(axes + "x = \"batch\"\n", "s.toml"); }, "s.toml:10:1: y is missing",
               "an axis");
   check_error(
