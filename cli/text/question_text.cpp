@@ -88,6 +88,10 @@ std::string answer_text(const Problem& problem, const SmallestBatch& batch) {
                       batch.exact ? "" : "at most ", batch.smallest.batch, 100 * batch.share,
                       batch.saturated ? "peak of" : "most that was tried,",
                       batch.peak.tokens_per_second);
+  if (batch.smallest.policy.starts_with("spillway"))
+    text +=
+        "its plan is of a short search for each batch: one that `spillway tune` finds may reach as "
+        "much with fewer sequences\n";
   if (!batch.exact) text += "a smaller batch may do: not all between those above were tried\n";
   return batch.plan ? text + plan_text(*batch.plan) : text;
 }

@@ -18,25 +18,12 @@ std::string percent(double share) {
   return text == "-0.0 %" ? "0.0 %" : text;
 }
 
-// The next value that fits after the point; nothing: there is none.
+// The next value that counts after the point; nothing: there is none.
 const KneePoint* next_of(const KneeCurve& curve, std::size_t point) {
   for (std::size_t i = point + 1; i < curve.points.size(); ++i) {
-    if (curve.points[i].fits()) return &curve.points[i];
+    if (curve.points[i].counts()) return &curve.points[i];
   }
   return nullptr;
-}
-
-// What stands in place of a knee where there is none.
-std::string no_knee_text(const KneeCurve& curve) {
-  std::vector<const KneePoint*> fitting;
-  for (const KneePoint& point : curve.points)
-    if (point.fits()) fitting.push_back(&point);
-  if (fitting.size() < 2) return "no other value that fits was tried";
-  if (curve.level_from)
-    return fmt::format("level from {}, but no value a quarter beyond it was tried",
-                       curve.points[*curve.level_from].text);
-  return fmt::format("above {}: {}, the most that was tried, still pays",
-                     fitting[fitting.size() - 2]->text, fitting.back()->text);
 }
 
 std::string summary_line(const KneeCurve& curve) {
@@ -44,8 +31,9 @@ std::string summary_line(const KneeCurve& curve) {
   if (!curve.why_not.empty()) return fmt::format("{:<28} {}\n", label, curve.why_not);
   const KneePoint& now = curve.points[curve.now];
   const KneePoint* next = next_of(curve, curve.now);
-  std::string text = fmt::format("{:<28} {:>10} {:>10} {:>9}", label, now.text,
-                                 next ? next->text : "-", next ? percent(*now.next_gain) : "-");
+  std::string text =
+      fmt::format("{:<28} {:>10} {:>10} {:>9}", label, now.text, next ? next->text : "-",
+                  now.next_gain ? percent(*now.next_gain) : "-");
   if (!curve.knee) return text + fmt::format("   {}\n", no_knee_text(curve));
   const KneePoint& knee = curve.points[*curve.knee];
   const bool is_least = std::none_of(
@@ -117,6 +105,12 @@ std::string curve_text(const KneeCurve& curve) {
   if (curve.in_proportion)
     text +=
         "  bandwidths are taken in proportion to the number of drives, which few machines reach\n";
+  constexpr std::int64_t most_of_one_drive = 64;  // a table made of ssd.drive_read
+  if (curve.table_ends > 0 && curve.table_ends < most_of_one_drive && !curve.knee)
+    text += fmt::format(
+        "  drives up to {} are known (ssd.by_count), and what more bring is not; with "
+        "ssd.drive_read and\n  ssd.drive_write in place of that table up to {} are\n",
+        curve.table_ends, most_of_one_drive);
   return text;
 }
 

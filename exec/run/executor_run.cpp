@@ -49,8 +49,8 @@ Executor::Run::Run(const Schedule& s, std::span<const StatePart> parts, Streams*
     const Task& task = tasks[id];
     by_lane[index_of(task.lane)].push_back(id);
     for (const int step : steps_of(task)) tasks_of_step_[static_cast<std::size_t>(step)]++;
-    if (task.step >= s.steps()) continue;
-    const auto step = static_cast<std::size_t>(task.step);
+    // What is delayed beyond the last step is counted with it.
+    const auto step = static_cast<std::size_t>(std::min(task.step, s.steps() - 1));
     if (task.kind == TaskKind::read) bytes_read_[step] += task.bytes;
     if (task.kind == TaskKind::write) bytes_written_[step] += task.bytes;
   }

@@ -114,8 +114,8 @@ struct PaperConstant {
   // the settings of all experiments that no other constant of this key names.
   std::vector<std::string> in;
   std::vector<std::string> seen;  // points that were in view: points_named()
-  // Of a discrete one: those in view whose number is another one, or which does not fit, with the
-  // other choices that there are. They are chosen, and no predictions.
+  // Of a discrete one: those in view whose number is another one, by more than 2 %, or which does
+  // not fit, with the other choices that there are. They are chosen, and no predictions.
   std::vector<std::string> moves;
   std::string least, most;  // a refit looks between them; empty: it leaves the value
   // Of what is not refitted: as well known as this. A verdict on memory that is another one at an

@@ -52,6 +52,9 @@ class Canvas {
       return fmt::format("screen {:.5f}, screen {:.5f}", x / canvas_width, 1 - y / height);
     };
     std::vector<std::string> lines;
+    // gnuplot's svg terminal draws arrows of one colour and one width as one path, with one dash;
+    // so each is wider than the one before it by what nobody sees.
+    double wider = 0;
     for (const auto& [x, y, length, entry] : samples_) {
       if (entry->box) {
         lines.push_back(
@@ -62,7 +65,8 @@ class Canvas {
       if (entry->dash > 0) {
         lines.push_back(fmt::format(
             "set arrow from {} to {} nohead linewidth {:g} dashtype {} linecolor rgb '{}'",
-            at(x, y), at(x + length, y), entry->width, entry->dash, entry->colour));
+            at(x, y), at(x + length, y), entry->width + wider, entry->dash, entry->colour));
+        wider += 0.001;
       }
       if (entry->point > 0) {
         lines.push_back(fmt::format(

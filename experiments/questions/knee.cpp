@@ -113,12 +113,12 @@ bool in_proportion(const ProblemRequest& request, const Machine& machine) {
   });
 }
 
-// Every number up to 32, then fewer; up to the last of the machine's table, and one more than now.
+// Every number up to 32, then fewer; up to the last of the machine's table.
 std::vector<double> usual_drives(const ProblemRequest& request, const Machine& machine) {
   const std::int64_t now = machine.ssd.count;
   const std::int64_t most = in_proportion(request, machine)
                                 ? std::max<std::int64_t>(2 * now, 8)
-                                : std::max(machine.ssd.by_count.rbegin()->first, now + 1);
+                                : std::max(machine.ssd.by_count.rbegin()->first, now);
   std::vector<double> values;
   for (std::int64_t count = 1; count <= most; count += count < 32 ? 1 : count / 4)
     values.push_back(static_cast<double>(count));
@@ -296,7 +296,7 @@ KneeRange parse_knee_range(const std::string& text) {
 void find_knee(KneeCurve& curve, double threshold) {
   std::vector<std::size_t> fitting;
   for (std::size_t i = 0; i < curve.points.size(); ++i) {
-    if (!curve.points[i].fits()) continue;
+    if (!curve.points[i].counts()) continue;
     fitting.push_back(i);
     curve.most_tokens_per_second =
         std::max(curve.most_tokens_per_second, curve.points[i].tokens_per_second);
@@ -314,6 +314,25 @@ void find_knee(KneeCurve& curve, double threshold) {
     curve.knee = from;
 }
 
+std::string no_knee_text(const KneeCurve& curve) {
+  std::vector<const KneePoint*> known;
+  for (const KneePoint& point : curve.points)
+    if (point.counts()) known.push_back(&point);
+  const bool is_table_out = curve.table_ends > 0 && !known.empty() &&
+                            known.back()->value >= static_cast<double>(curve.table_ends);
+  const std::string most =
+      is_table_out ? "as many as the machine file knows" : "the most that was tried";
+  if (known.size() < 2)
+    return is_table_out ? fmt::format("{} is {}", known.back()->text, most)
+                        : "no other value that fits was tried";
+  if (curve.level_from)
+    return fmt::format("level from {} to {}, {}: no value a quarter beyond {} was tried",
+                       curve.points[*curve.level_from].text, known.back()->text, most,
+                       curve.points[*curve.level_from].text);
+  return fmt::format("above {}: {}, {}, still pays", known[known.size() - 2]->text,
+                     known.back()->text, most);
+}
+
 Knees find_knees(const ProblemRequest& request, const Candidate& now,
                  const std::vector<KneeRange>& ranges, const KneeOptions& options) {
   const Machine machine = request.problem().machine;
@@ -325,14 +344,18 @@ Knees find_knees(const ProblemRequest& request, const Candidate& now,
   std::vector<Job> jobs;
   for (const KneeRange& range : ranges) {
     const KneeResource& resource = resource_named(range.resource);
-    KneeCurve curve{range.resource, why_not_there(resource, machine), {}, 0, {}, {}, 0, false};
+    KneeCurve curve{range.resource, why_not_there(resource, machine), {}, 0, {}, {}, 0, false, 0};
     const double value = value_now(request, machine, resource.kind);
     if (curve.why_not.empty()) {
-      curve.in_proportion = resource.kind == Kind::drives && in_proportion(request, machine);
+      if (resource.kind == Kind::drives) {
+        curve.in_proportion = in_proportion(request, machine);
+        if (!curve.in_proportion) curve.table_ends = machine.ssd.by_count.rbegin()->first;
+      }
       for (const double one : values_of(range, resource, request, machine, value)) {
         KneePoint point;
         point.value = one;
         point.text = value_text(resource.kind, one);
+        point.is_beyond_table = curve.table_ends > 0 && one > static_cast<double>(curve.table_ends);
         if (one == value) {
           curve.now = curve.points.size();
           take_plan(point, now);

@@ -41,10 +41,14 @@ struct KneePoint {
   std::string waits_for;         // what the GPU waits most for; empty: it is never idle
   double waits_share = 0;        // of the step
   bool is_extrapolated = false;  // the drives' bandwidths are guessed
-  // Throughput of the next value that fits over this one's, less 1; nothing: there is none.
+  // More drives than the machine's table has, which stay as fast as its last row: whether they pay
+  // is not known.
+  bool is_beyond_table = false;
+  // Throughput of the next value that counts over this one's, less 1; nothing: there is none.
   std::optional<double> next_gain;
 
   bool fits() const { return why_not.empty(); }
+  bool counts() const { return fits() && !is_beyond_table; }
 };
 
 struct KneeCurve {
@@ -52,13 +56,14 @@ struct KneeCurve {
   std::string why_not;            // empty: the machine has it; else there are no points
   std::vector<KneePoint> points;  // ascending
   std::size_t now = 0;            // the point of the machine as it is
-  // The least value beyond which no other that was tried gains the threshold or more, however much
-  // of it that is; so it does not depend on how close values are to each other. Nothing: there is
-  // none, or too little beyond it was tried (a quarter more) to say.
+  // Of the points that count: the least value beyond which no other that was tried gains the
+  // threshold or more, however much of it that is; so it does not depend on how close values are to
+  // each other. Nothing: there is none, or too little beyond it was tried (a quarter more) to say.
   std::optional<std::size_t> knee;
   std::optional<std::size_t> level_from;  // as `knee`, however little beyond it was tried
-  double most_tokens_per_second = 0;      // of all points
-  bool in_proportion = false;  // drives without a table: bandwidths in proportion to their number
+  double most_tokens_per_second = 0;      // of all points that count
+  bool in_proportion = false;   // drives without a table: bandwidths in proportion to their number
+  std::int64_t table_ends = 0;  // drives of the last row of the machine's table; 0: there is none
 };
 
 struct Knees {
@@ -81,6 +86,10 @@ struct KneeOptions {
 // values that the resource does not take.
 Knees find_knees(const ProblemRequest& request, const Candidate& now,
                  const std::vector<KneeRange>& ranges, const KneeOptions& options);
+
+// What stands in place of a knee where there is none: "above 6: 8, the most that was tried, still
+// pays".
+std::string no_knee_text(const KneeCurve& curve);
 
 // Sets next_gain, knee and most_tokens_per_second, from points that are ascending.
 void find_knee(KneeCurve& curve, double threshold);

@@ -28,9 +28,9 @@ bool is_drawn(const KneeCurve& curve) {
 
 // "number of SSDs, now 12: stops paying at 6"
 std::string legend_text(const KneeCurve& curve) {
-  return fmt::format("{}, now {}: {}", resource_label(curve.resource), curve.points[curve.now].text,
-                     curve.knee ? "stops paying at " + curve.points[*curve.knee].text
-                                : "every step to " + curve.points.back().text + " pays");
+  return fmt::format(
+      "{}, now {}: {}", resource_label(curve.resource), curve.points[curve.now].text,
+      curve.knee ? "stops paying at " + curve.points[*curve.knee].text : no_knee_text(curve));
 }
 
 std::string block_of(const KneeCurve& curve, double divisor) {

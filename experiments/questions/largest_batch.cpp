@@ -35,6 +35,7 @@ class BatchSearch {
     take(single_, 1);
     if (several_ > 0) {
       take(several_, parts_that_fit(several_, 1));
+      if (!unlimited()) take_most_of_halves();
       // Smaller micro-batches may leave room for a few sequences more.
       while (!unlimited() && take_smaller()) {
       }
@@ -88,6 +89,18 @@ class BatchSearch {
     if (micro_batch * parts <= answer_.batch) return;
     answer_.batch = micro_batch * parts;
     answer_.micro_batch = micro_batch;
+  }
+
+  // Much smaller micro-batches may leave memory without a limit. Each power of two is tried with
+  // the most of them.
+  void take_most_of_halves() {
+    if (!planner_.choose_micro_batch) return;
+    planner_.begin();
+    for (auto size =
+             static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(several_)));
+         size > 0 && size * most_parts(size) > answer_.batch; size /= 2) {
+      if (fits(size, most_parts(size))) return take(size, most_parts(size));
+    }
   }
 
   // The largest batch that is tried, where some micro-batch makes it up.

@@ -53,10 +53,20 @@ std::string security_policy() {
          "; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'";
 }
 
+// Settings of a policy, a word without spaces, may be broken after each of its commas.
+std::string with_breaks(const std::string& html) {
+  std::string text;
+  for (std::size_t i = 0; i < html.size(); ++i) {
+    text += html[i];
+    if (html[i] == ',' && i + 1 < html.size() && html[i + 1] != ' ') text += "<wbr>";
+  }
+  return text;
+}
+
 std::string cell_html(const Cell& cell, bool is_number) {
   std::string attributes = is_number ? " class=\"number\"" : "";
   if (cell.value) attributes += fmt::format(" data-value=\"{:.17g}\"", *cell.value);
-  std::string text = escaped(cell.text);
+  std::string text = is_number ? escaped(cell.text) : with_breaks(escaped(cell.text));
   if (cell.share)
     text = fmt::format("<span class=\"bar\" style=\"background-size:{:.2f}% 100%\">{}</span>",
                        100 * std::clamp(*cell.share, 0.0, 1.0), text);

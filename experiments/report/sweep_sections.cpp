@@ -6,6 +6,7 @@
 #include <charconv>
 #include <filesystem>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 
@@ -111,6 +112,22 @@ Facts facts_of(const Results& results) {
   return facts;
 }
 
+// "ssd.count=4, host.memory=128GB": keys set by hand that all results have.
+std::string shared_overrides(const Results& results) {
+  std::optional<std::vector<std::string>> shared;
+  for (const std::vector<std::string>* row : results.fastest()) {
+    const auto json = nlohmann::json::parse(results.text(*row, "overrides"), nullptr, false);
+    std::set<std::string> theirs;
+    if (json.is_array()) {
+      for (const auto& one : json)
+        if (one.is_string()) theirs.insert(one.get<std::string>());
+    }
+    if (!shared) shared.emplace(theirs.begin(), theirs.end());
+    std::erase_if(*shared, [&](const std::string& one) { return !theirs.contains(one); });
+  }
+  return shared ? fmt::format("{}", fmt::join(*shared, ", ")) : "";
+}
+
 // "10,752 points of gpt-65b on rtx4090-12ssd, batch 128, sequence 1024": what all results share.
 std::string subtitle_of(const Results& results) {
   std::string text = count_text(results.table().rows.size(), "point");
@@ -128,6 +145,8 @@ std::string subtitle_of(const Results& results) {
   add(", batch ", "workload.batch");
   add(", micro-batch ", "workload.micro_batch");
   add(", sequence ", "workload.sequence");
+  if (const std::string by_hand = shared_overrides(results); !by_hand.empty())
+    text += "; set by hand: " + by_hand;
   return text;
 }
 

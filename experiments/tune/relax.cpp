@@ -51,8 +51,8 @@ Relaxed with_more_host_memory(const Machine& machine) {
 Relaxed with_more_gpu_memory(const Machine& machine) {
   Relaxed relaxed{{"8 GB more GPU memory", {}}, machine};
   relaxed.machine.gpu.memory += 8'000'000'000;
-  relaxed.what.changes = {
-      {"gpu.memory", size_text(relaxed.machine.gpu.memory + machine.gpu.workspaces)}};
+  relaxed.what.changes = {{"gpu.memory", size_text(relaxed.machine.gpu.memory +
+                                                   machine.gpu.workspaces + machine.gpu.context)}};
   return relaxed;
 }
 

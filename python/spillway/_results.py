@@ -396,9 +396,10 @@ def estimate(model: Path, machine: Path, policy: AnyPolicy = "auto", *,
                              "give one of them")
         run_steps = -int(-tokens // asked.problem().workload.tokens_per_step)
     found = _core.compare(asked, [policy_text(policy)], _core.default_steps, durability, run_steps)
-    if found.fastest is None:
+    chosen = found.auto_choice if len(found.results) > 1 else 0
+    if chosen is None or not found.results[chosen].fits:
         return simulate(model, machine, policy, durability=durability, **settings)  # says why
-    return Result(found.results[found.fastest])
+    return Result(found.results[chosen])
 
 
 def read_trace(path: Path) -> Trace:

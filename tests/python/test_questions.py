@@ -170,6 +170,9 @@ def test_sweep_of_a_dictionary_of_a_file_and_of_a_folder_that_has_it(program, tm
 def test_estimate_of_a_whole_training():
     result = spillway.estimate("gpt-6b", "rtx4090-2ssd", "zero-infinity", batch=8, tokens=1e9)
     assert result["wear.steps"] == -(-10**9 // (8 * 1024))
+    whole = spillway.estimate("gpt-6b", "rtx4090-2ssd", batch=8, run_steps=100)
+    assert whole["wear.steps"] == 100
+    assert whole.policy == spillway.simulate("gpt-6b", "rtx4090-2ssd", batch=8).policy
 
 
 def test_lists():

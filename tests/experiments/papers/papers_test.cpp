@@ -349,6 +349,18 @@ range = ["0.001TB", "1TB"]
   CHECK(point.hangs_on == std::vector<std::size_t>{0});
 }
 
+TEST_CASE("papers: what a constant was fitted on is marked as fitted") {
+  for (const Paper& paper : builtin_papers()) {
+    for (const std::size_t c : fittable_constants(paper)) {
+      const PaperConstant& constant = paper.constants_chosen[c];
+      for (const PointId& point : points_seen(paper, constant)) {
+        INFO(paper.name << ", " << constant.key << ": " << point_name(paper, point));
+        if (published_at(paper, point).number) CHECK(published_at(paper, point).fitted);
+      }
+    }
+  }
+}
+
 TEST_CASE("papers: docs/accuracy.md says what the simulator says today, and is near enough",
           "[slow]") {
   std::ifstream file(SPILLWAY_SOURCE_DIR "/docs/accuracy.md");

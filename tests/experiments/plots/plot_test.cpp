@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <catch2/catch.hpp>
+#include <set>
 
 #include "experiments/plots/plot_axis.hpp"
 #include "experiments/plots/plot_style.hpp"
@@ -49,6 +50,33 @@ std::vector<std::string> commands(const Picture& picture, const std::string& tex
     if (command.find(text) != std::string::npos) found.push_back(command);
   }
   return found;
+}
+
+TEST_CASE("keys of one colour keep their dashes: gnuplot joins arrows of one width in svg") {
+  Example example;
+  example.plan =
+      plan_sweep(parse_sweep("name = \"s\"\n[fixed]\nmodel = \"gpt-tiny\"\nmachine = \"testbed\"\n"
+                             "[[axis]]\npolicy = [\"greedysnake\", \"fuyou\"]\n[[axis]]\n"
+                             "\"ssd.count\" = [1, 2, 3]\n[[axis]]\nbatch = [2, 4]\n"
+                             "[[plot]]\nkind = \"lines\"\nx = \"batch\"\n",
+                             "s.toml"),
+                 "test");
+  example.table.columns = {"policy", "ssd.count", "batch", "status", "tokens_per_second"};
+  example.table.rows.clear();
+  for (const char* policy : {"greedysnake", "fuyou"}) {
+    for (const char* drives : {"1", "2", "3"}) {
+      for (const char* batch : {"2", "4"})
+        example.table.rows.push_back({policy, drives, batch, "ok", batch});
+    }
+  }
+  std::set<std::string> widths;
+  const std::vector<std::string> samples = commands(example.picture(), "nohead linewidth");
+  for (const std::string& sample : samples) {
+    const std::size_t at = sample.find("linewidth");
+    widths.insert(sample.substr(at, sample.find(" dashtype") - at));
+  }
+  CHECK(samples.size() >= 5);
+  CHECK(widths.size() == samples.size());
 }
 
 TEST_CASE("a series for each policy, quantities in one unit, gaps where nothing fits") {

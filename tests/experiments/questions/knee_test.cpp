@@ -2,11 +2,13 @@
 #include "experiments/questions/knee.hpp"
 
 #include <catch2/catch.hpp>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "experiments/questions/knee_json.hpp"
 #include "experiments/questions/knee_plot.hpp"
 #include "tests/policies/input_error.hpp"
+#include "tests/temporary_folder.hpp"
 
 namespace spillway {
 namespace {
@@ -55,6 +57,20 @@ TEST_CASE("values that do not fit are passed over") {
   CHECK(*curve.knee == 2);
   CHECK_FALSE(curve.points[0].next_gain);
   CHECK(*curve.points[3].next_gain == Approx(10.2 / 10.1 - 1));
+}
+
+TEST_CASE("drives beyond the machine's table are no word on whether more of them pay") {
+  KneeCurve curve = curve_of({10, 20, 20, 20}, 0.03);
+  REQUIRE(curve.knee);  // as if all were known
+  curve.table_ends = 2;
+  curve.points[2].is_beyond_table = curve.points[3].is_beyond_table = true;
+  for (KneePoint& point : curve.points) point.next_gain.reset();
+  curve.knee = curve.level_from = std::nullopt;
+  find_knee(curve, 0.03);
+  CHECK_FALSE(curve.knee);
+  CHECK(*curve.points[0].next_gain == Approx(1));
+  CHECK_FALSE(curve.points[1].next_gain);
+  CHECK(no_knee_text(curve) == "above 1: 2, as many as the machine file knows, still pays");
 }
 
 ProblemRequest tiny_request() {
@@ -112,6 +128,27 @@ TEST_CASE("each point is the plan of the machine that it names") {
     }
   }
   CHECK(points >= 6);
+}
+
+TEST_CASE("drives are tried up to the end of the machine's table") {
+  const test::TemporaryFolder folder;
+  ProblemRequest request = tiny_request();
+  request.machine = folder / "mine.toml";
+  std::ofstream(request.machine)
+      << "name = \"mine\"\nparts = \"rtx3090+desktop-ddr4\"\n"
+         "[ssd]\ncount = 2\ncapacity = \"4TB\"\nlaw = \"simplex\"\n"
+         "[[ssd.by_count]]\ncount = 1\nread = \"3.3GB/s\"\nwrite = \"1.6GB/s\"\n"
+         "[[ssd.by_count]]\ncount = 2\nread = \"6.4GB/s\"\nwrite = \"3.1GB/s\"\n"
+         "[sources]\n\"ssd.by_count\" = \"fio\"\n";
+  const KneeCurve of_table = ask(request, {"ssd.count"}).knees.curves[0];
+  CHECK(of_table.table_ends == 2);
+  CHECK(of_table.points.back().value == 2);
+  const KneeCurve beyond = ask(request, {"ssd.count=1,16"}).knees.curves[0];
+  REQUIRE(beyond.points.size() == 3);
+  CHECK(beyond.points.back().is_beyond_table);
+  CHECK(beyond.points.back().is_extrapolated);
+  CHECK_FALSE(beyond.points[1].next_gain);
+  CHECK_FALSE(beyond.knee);
 }
 
 TEST_CASE("a limit set by hand is what is varied") {

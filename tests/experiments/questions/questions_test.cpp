@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 #include <random>
 
+#include "experiments/plan/problem_request.hpp"
 #include "experiments/questions/largest_batch.hpp"
 #include "experiments/questions/largest_model.hpp"
 #include "experiments/questions/largest_that_holds.hpp"
@@ -91,6 +92,16 @@ TEST_CASE("the largest batch keeps to the micro-batch that is set") {
   REQUIRE(answer.plan);
   CHECK(answer.micro_batch == 3);
   CHECK(answer.batch % 3 == 0);
+}
+
+TEST_CASE("a batch that memory ends in large micro-batches goes on in small ones") {
+  ProblemRequest request;
+  request.model = "gpt-13b";
+  request.machine = "rtx4090-2ssd";
+  const LargestBatch answer = largest_batch(request.problem(), planner_of(asked({"greedysnake"})));
+  REQUIRE(answer.plan);
+  CHECK(answer.batch == 4096);
+  CHECK(answer.end == LargestBatch::End::most_tried);
 }
 
 TEST_CASE("any search for plans answers as the policies themselves do") {

@@ -149,6 +149,7 @@ TEST_CASE("a sweep that was run has a page with each of its points") {
   const test::TemporaryFolder folder;
   const SweepPlan plan = plan_sweep(
       parse_sweep("name = \"s\"\n[fixed]\nmodel = \"gpt-tiny\"\nmachine = \"testbed\"\n"
+                  "\"gpu.clock\" = 0.5\n"
                   "[[axis]]\npolicy = [\"resident\", \"fuyou\"]\n[[axis]]\nbatch = [2, 4, 8]\n",
                   "s.toml"),
       "test");
@@ -160,6 +161,8 @@ TEST_CASE("a sweep that was run has a page with each of its points") {
   const auto& summary = report.summary.at("sweep");
   CHECK(summary.at("points") == 6);
   CHECK(summary.at("ok") == outcome.ok);
+  CHECK_THAT(report.page, Contains("6 points of gpt-tiny on testbed") &&
+                              Contains("; set by hand: gpu.clock=0.5</p>"));
   const auto table = nlohmann::json::parse(test::blob_of(report.page, "data-tables")).at(0);
   CHECK(table.at("rows") == 6);
   CHECK(table.at("x") == "batch");

@@ -66,6 +66,11 @@ TEST_CASE("a table escapes all it shows, and carries what it is sorted by") {
                        Catch::Contains("data-value=\"2.5\"") &&
                        Catch::Contains("background-size:25.00% 100%"));
   CHECK_THAT(text, !Catch::Contains("<i>") && !Catch::Contains("<caption><"));
+  // Long settings may be broken between them, numbers and sentences not.
+  const PageTable settings = {
+      "", {{"policy"}, {"bytes", true}}, {{{"a:b=1,c=2, d"}, {"1,024", 1024}}}};
+  CHECK_THAT(table_html(settings),
+             Catch::Contains(">a:b=1,<wbr>c=2, d<") && Catch::Contains(">1,024<"));
 }
 
 TEST_CASE("a page stands alone: nothing in it is loaded, only its own scripts may run") {

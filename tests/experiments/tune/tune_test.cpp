@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "experiments/plan/candidates.hpp"
+#include "experiments/plan/machine_changes.hpp"
 #include "experiments/plan/tuned.hpp"
 #include "experiments/tune/price_file.hpp"
 #include "experiments/tune/seeds.hpp"
@@ -158,6 +159,13 @@ TEST_CASE("more of what limits a plan gains most") {
     INFO(one.name);
     CHECK(one.step_seconds <= best);
     CHECK(one.bound_seconds <= one.step_seconds);
+    if (one.name != "8 GB more GPU memory") continue;
+    // What `--set` is told to be is that much more, whatever the CUDA context takes.
+    const Machine& machine = small_host().machine;
+    const Machine there =
+        parse_machine(machine_to_toml(machine), machine.name, {assignment(one.changes.front())});
+    CHECK(static_cast<double>(there.gpu.memory) ==
+          Approx(static_cast<double>(machine.gpu.memory) + 8e9).epsilon(1e-5));
   }
   CHECK(result.relaxations.front().step_seconds < 0.98 * best);
 }
