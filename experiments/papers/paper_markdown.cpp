@@ -46,9 +46,9 @@ std::string intro(const std::string& command) {
          "or\n"
          "of which fitted constants say 80 % or more, is marked and is no prediction; nor is one "
          "that is\nmarked chosen: one of several ways was chosen in view of it, and moves it. A "
-         "run "
-         "that two\n"
-         "figures show counts once. Errors are simulated / published - 1; means are of their "
+         "quantity\n"
+         "of a run that two figures show counts once. Errors are simulated / published - 1; means "
+         "are of their "
          "amounts. How\n"
          "well runs of our own executor are predicted is another question: `spillway validate`,\n"
          "[train.md](train.md).\n\n";
