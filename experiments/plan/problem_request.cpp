@@ -104,10 +104,10 @@ std::vector<std::string> ProblemRequest::all_overrides() const {
 
 std::vector<std::string> ProblemRequest::set_by_hand() const {
   std::vector<std::string> all = all_overrides();
-  // By the option's name, for they are limits on what schedules may use, whatever context and
+  // By a name of their own, for they are limits on what schedules may use, whatever context and
   // reserve of the machine take beside it; keys of the machine are what there is with these.
-  if (!gpu_memory.empty()) all.push_back("--gpu-memory=" + gpu_memory);
-  if (!host_memory.empty()) all.push_back("--host-memory=" + host_memory);
+  if (!gpu_memory.empty()) all.push_back("gpu_memory=" + gpu_memory);
+  if (!host_memory.empty()) all.push_back("host_memory=" + host_memory);
   std::vector<std::string> holding;
   for (std::string& one : all) {
     const std::string key = one.substr(0, one.find('=') + 1);

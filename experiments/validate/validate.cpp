@@ -151,8 +151,8 @@ Validation validate_trace(const Trace& all, const std::string& origin,
     rates.ssd.capacity = problem.machine.ssd.capacity;
     problem.machine = std::move(rates);
     const auto is_kept = [](const std::string& setting) {
-      const std::array<const char*, 6> kept = {"model.",      "--gpu-memory=", "--host-memory=",
-                                               "gpu.memory=", "host.memory=",  "ssd.capacity="};
+      const std::array<const char*, 6> kept = {
+          "model.", "gpu_memory=", "host_memory=", "gpu.memory=", "host.memory=", "ssd.capacity="};
       return std::any_of(kept.begin(), kept.end(),
                          [&](const char* key) { return setting.starts_with(key); });
     };

@@ -93,7 +93,7 @@ TEST_CASE("The table has a row for each policy, and says what its cells mean") {
   for (const char* words :
        {"what fits of gpt-tiny on testbed", "2 sequences of 16 tokens a step", "largest model",
         "largest batch", "least memory", "\nzero-infinity ", "\nresident ", "in three digits",
-        "*: more than the machine has", "set by hand: --gpu-memory=6MB"})
+        "*: more than the machine has", "set by hand: gpu_memory=6MB"})
     CHECK_THAT(outcome.out, Catch::Contains(words));
   const Outcome one = run(fit(asked + Words{"--least", "host"}));
   CHECK_THAT(one.out, Catch::Contains("least memory") && !Catch::Contains("largest"));

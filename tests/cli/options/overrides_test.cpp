@@ -11,8 +11,8 @@ namespace {
 
 const Words problem = Words{"--machine", "testbed"} + tiny_problem();
 const Words set_by_hand = {"--set", "model.layers=3", "host.memory=2GB", "--gpu-memory", "1GB"};
-const std::string in_words = "set by hand: model.layers=3, host.memory=2GB, --gpu-memory=1GB";
-const nlohmann::json as_list = {"model.layers=3", "host.memory=2GB", "--gpu-memory=1GB"};
+const std::string in_words = "set by hand: model.layers=3, host.memory=2GB, gpu_memory=1GB";
+const nlohmann::json as_list = {"model.layers=3", "host.memory=2GB", "gpu_memory=1GB"};
 
 bool has_gnuplot() { return std::system("gnuplot --version > /dev/null 2>&1") == 0; }
 
@@ -77,7 +77,7 @@ TEST_CASE("What was set by hand, the precision and the steps are in all JSON and
   CHECK(simulated["workload"]["precision"] == "fp32");
   const std::string written = read_file(trace);
   CHECK_THAT(written, Catch::Contains("\"overrides\"") && Catch::Contains("model.layers=3") &&
-                          Catch::Contains("--gpu-memory=1GB"));
+                          Catch::Contains("gpu_memory=1GB"));
   const Outcome validated = run({"validate", trace});
   INFO(validated.err);
   CHECK_THAT(validated.out, Catch::Contains("fp32, 4 steps simulated; " + in_words));
@@ -88,7 +88,7 @@ TEST_CASE("What was set by hand, the precision and the steps are in all JSON and
   // Another machine: the rates that were set by hand are its own, the limits are as recorded.
   CHECK(run({"validate", trace, "--json", "--machine", "testbed", "--set", "ssd.read=1GB/s"})
             .json()["overrides"] ==
-        nlohmann::json{"model.layers=3", "host.memory=2GB", "--gpu-memory=1GB", "ssd.read=1GB/s"});
+        nlohmann::json{"model.layers=3", "host.memory=2GB", "gpu_memory=1GB", "ssd.read=1GB/s"});
   for (const nlohmann::json& one :
        run(Words{"compare", "--json"} + problem + set_by_hand).json()["policies"])
     CHECK(one["overrides"] == as_list);
@@ -100,12 +100,12 @@ TEST_CASE("What was set by hand is told at the start of a training") {
       run(tiny_training(folder) + Words{"--json", "--set", "model.layers=2"}).json_lines();
   REQUIRE_FALSE(events.empty());
   CHECK(events.front()["overrides"] ==
-        nlohmann::json{"model.layers=2", "--gpu-memory=32MB", "--host-memory=64MB"});
+        nlohmann::json{"model.layers=2", "gpu_memory=32MB", "host_memory=64MB"});
   CHECK(events.front()["workload"]["precision"] == "fp32");
   CHECK(events.front()["steps"] == 2);
   const TemporaryFolder other;
   CHECK_THAT(run(tiny_training(other)).out,
-             Catch::Contains("2 steps, fp32; set by hand: --gpu-memory=32MB, --host-memory=64MB"));
+             Catch::Contains("2 steps, fp32; set by hand: gpu_memory=32MB, host_memory=64MB"));
 }
 
 TEST_CASE("What was set by hand is in the picture of a step, and in the rows of a sweep") {
@@ -130,7 +130,7 @@ TEST_CASE("What was set by hand is in the picture of a step, and in the rows of 
               .exit_code == 0);
   const std::string picture = read_file(folder.path() / "g.svg");
   CHECK_THAT(picture, Catch::Contains("fp32") && Catch::Contains("model.layers=3") &&
-                          Catch::Contains("-gpu-memory=1GB"));
+                          Catch::Contains("gpu_memory=1GB"));
 }
 
 TEST_CASE("Beyond the drives that a machine file knows, tables say extrapolated") {

@@ -101,7 +101,7 @@ TEST_CASE("Options and assignments hold above a config file") {
   CHECK(events.front()["steps"] == 2);
   CHECK(events.front()["seed"] == 7);
   CHECK(events.front()["overrides"] ==
-        Words{"model.layers=2", "model.hidden=64", "--gpu-memory=32MB", "--host-memory=64MB"});
+        Words{"model.layers=2", "model.hidden=64", "gpu_memory=32MB", "host_memory=64MB"});
   CHECK(result_of(folder / "run").losses.size() == 2);
   const std::string kept = read_file(folder / "run/config.toml");
   CHECK_THAT(kept, Catch::Contains("learning_rate = 0.001") && Catch::Contains("seed = 7") &&
