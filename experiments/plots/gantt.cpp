@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "base/units.hpp"
 #include "experiments/plots/gantt_parts.hpp"
@@ -75,14 +78,55 @@ GanttWindow steady_step(const SimulationResult& result) {
   return {static_cast<int>(step), step > 0 ? ends[step - 1] : 0, ends[step]};
 }
 
+namespace {
+
+// Tasks of one kind on one lane with gaps between them that are too narrow to draw.
+struct Run {
+  std::size_t of_class = 0;
+  int lane = 0;
+  std::int64_t begin_ns = 0, end_ns = 0;
+  std::vector<std::pair<std::int64_t, std::int64_t>> busy;  // from, to; ascending
+};
+
+// As one box where there are no gaps. Else every column of the picture has a box as wide as the
+// tasks take of it, so that it is the paler the more of it is idle.
+void add_boxes(const Run& run, std::int64_t column_ns, std::vector<GanttBox>& boxes) {
+  std::map<std::int64_t, std::int64_t> columns;  // number -> ns
+  std::int64_t busy = 0;
+  for (const auto& [from, to] : run.busy) {
+    busy += to - from;
+    for (std::int64_t at = from; at < to;) {
+      const std::int64_t column = at / column_ns, next = std::min(to, (column + 1) * column_ns);
+      columns[column] += next - at;
+      at = next;
+    }
+  }
+  if (busy == run.end_ns - run.begin_ns) {
+    boxes.push_back({run.of_class, run.lane, run.begin_ns, run.end_ns});
+    return;
+  }
+  std::int64_t box_end = -1;
+  for (const auto& [column, ns] : columns) {
+    const std::int64_t from = std::max(run.begin_ns, column * column_ns);
+    if (from == box_end)
+      boxes.back().end_ns += ns;
+    else
+      boxes.push_back({run.of_class, run.lane, from, from + ns});
+    box_end = boxes.back().end_ns;
+  }
+}
+
+}  // namespace
+
 std::vector<GanttBox> boxes_of(const Schedule& schedule, const SimulationResult& result,
                                const GanttWindow& window) {
-  const auto close = static_cast<std::int64_t>(
-      static_cast<double>(window.end_ns - window.begin_ns) / picture_columns);
+  const auto close = std::max<std::int64_t>(
+      1, static_cast<std::int64_t>(static_cast<double>(window.end_ns - window.begin_ns) /
+                                   picture_columns));
   std::vector<GanttBox> boxes;
   const auto tasks = schedule.tasks();
   for (int lane = 0; lane < lane_count; ++lane) {
-    const std::size_t first = boxes.size();
+    Run run;
     for (std::size_t t = 0; t < tasks.size(); ++t) {
       const auto kind = class_of(tasks[t].kind);
       const SimulatedTask& when = result.tasks[t];
@@ -91,14 +135,16 @@ std::vector<GanttBox> boxes_of(const Schedule& schedule, const SimulationResult&
         continue;
       const std::int64_t start = std::max(when.start_ns, window.begin_ns) - window.begin_ns;
       const std::int64_t end = std::min(when.end_ns, window.end_ns) - window.begin_ns;
-      const bool goes_on = boxes.size() > first && boxes.back().of_class == *kind &&
-                           start - boxes.back().end_ns <= close;
-      if (goes_on) {
-        boxes.back().end_ns = std::max(boxes.back().end_ns, end);
-      } else {
-        boxes.push_back({*kind, lane, start, end});
+      const bool goes_on =
+          !run.busy.empty() && run.of_class == *kind && start - run.end_ns <= close;
+      if (!goes_on) {
+        if (!run.busy.empty()) add_boxes(run, close, boxes);
+        run = {*kind, lane, start, end, {}};
       }
+      run.busy.emplace_back(start, end);
+      run.end_ns = std::max(run.end_ns, end);
     }
+    if (!run.busy.empty()) add_boxes(run, close, boxes);
   }
   return boxes;
 }

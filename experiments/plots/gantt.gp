@@ -1,4 +1,5 @@
-# One steady step: a row a lane, a box a task. Columns: row, start, end.
+# One steady step: a row a lane, boxes where it is busy. Many tasks whose gaps are too narrow to draw are boxes as wide as they
+# are busy, side by side. Columns: row, start, end.
 set ytics scale 0
 set grid noytics
 set border 1

@@ -31,8 +31,9 @@ struct GanttWindow {
 // The last step but one: the last has no next step to work ahead into (docs/metrics.md).
 GanttWindow steady_step(const SimulationResult& result);
 
-// Boxes lane by lane in order of time, cut to the window. Tasks of one kind that follow each other
-// closer than a picture can show are one box.
+// Boxes lane by lane in order of time, cut to the window, as long in all as the lane is busy. Tasks
+// of one kind without gaps are one box; where their gaps are narrower than a picture can show, each
+// column of the picture has a box as wide as they take of it.
 std::vector<GanttBox> boxes_of(const Schedule& schedule, const SimulationResult& result,
                                const GanttWindow& window);
 

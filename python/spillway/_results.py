@@ -412,8 +412,9 @@ for _function, _policy in (
         (simulate, "policy: a name, with options as in \"greedysnake:alpha=0.2\"; a Policy of\n"
                    "            yours, as class or object; a Plan; or \"auto\", the fastest."),
         (compare, "policies: as in simulate(), one or a list."),
-        (tune, "effort: plans that are priced at most. budget_seconds: after which the best so far\n"
-               "            is the answer. seed, threads, progress(explored, effort)."),
+        (tune, "effort: plans that are priced at most, beside the policies as published.\n"
+               "            budget_seconds: after which the best so far is the answer. seed, threads,\n"
+               "            progress(explored, effort)."),
         (plan, "policy: as in simulate()."), (estimate, "policy: as in simulate().")):
     _function.__doc__ = (_function.__doc__ or "") + _settings.format(policy=_policy)
 

@@ -155,10 +155,12 @@ const Gantt = (() => {
       if (lane.end[i] === lane.start[i]) return;
       const left = this.x(this.common(lane.start[i])), right = this.x(this.common(lane.end[i]));
       const x = Math.max(gutter - 2, left), width = Math.min(this.width + 2, right) - x;
-      ctx.globalAlpha = this.view.alphaOf(group);
+      // What is narrower than can be seen is wider and as much paler.
+      const least = 0.7;
+      ctx.globalAlpha = this.view.alphaOf(group) * Math.min(1, Math.max(0.1, width / least));
       ctx.fillStyle = colours.groups[group];
       // A thin gap tells neighbours apart where there is room.
-      ctx.fillRect(x, top, Math.max(0.7, width > 4 ? width - 0.8 : width), height);
+      ctx.fillRect(x, top, Math.max(least, width > 4 ? width - 0.8 : width), height);
       if (width < 34) return;
       const text = this.timeline.shortNameOf({lane: row.index, i});
       if (ctx.measureText(text).width > width - 8) return;

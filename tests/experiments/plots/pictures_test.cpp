@@ -11,6 +11,7 @@
 #include "experiments/plan/evaluate.hpp"
 #include "experiments/plan/problem_request.hpp"
 #include "experiments/plots/gantt.hpp"
+#include "experiments/plots/gantt_parts.hpp"
 #include "experiments/plots/picture_layout.hpp"
 #include "experiments/plots/plot_style.hpp"
 #include "experiments/sweep/sweep.hpp"
@@ -249,6 +250,33 @@ TEST_CASE("the Gantt chart of every policy can be read, and names lanes by words
     const std::string svg = draw(picture, "svg");
     CHECK_THAT(svg, Catch::Contains("GPU compute") && !Catch::Contains("gpu.compute"));
   }
+}
+
+TEST_CASE("boxes of a Gantt chart are as long as their lanes are busy, however narrow the gaps") {
+  ProblemRequest request;
+  request.model = "gpt-13b";
+  request.machine = "rtx4090-1ssd";
+  request.workload = {{"batch", "12"}, {"micro_batch", "3"}};
+  const Evaluation evaluation = evaluate(request.problem(), "zero-infinity:pipeline_read=on");
+  REQUIRE(evaluation.result);
+  const GanttWindow window = steady_step(*evaluation.result);
+  std::array<std::int64_t, lane_count> drawn{}, busy{}, ends{};
+  const std::vector<GanttBox> boxes = boxes_of(evaluation.schedule, *evaluation.result, window);
+  for (const GanttBox& box : boxes) {
+    const auto lane = static_cast<std::size_t>(box.lane);
+    CHECK(box.start_ns >= ends[lane]);
+    drawn[lane] += box.end_ns - box.start_ns;
+    ends[lane] = box.end_ns;
+  }
+  const auto tasks = evaluation.schedule.tasks();
+  for (std::size_t t = 0; t < tasks.size(); ++t) {
+    if (tasks[t].kind == TaskKind::barrier) continue;
+    const SimulatedTask& when = evaluation.result->tasks[t];
+    busy[static_cast<std::size_t>(tasks[t].lane)] += std::max<std::int64_t>(
+        0, std::min(when.end_ns, window.end_ns) - std::max(when.start_ns, window.begin_ns));
+  }
+  CHECK(drawn == busy);
+  CHECK(boxes.size() < tasks.size());
 }
 
 TEST_CASE("every policy has a colour of its own") {
