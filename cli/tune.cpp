@@ -235,7 +235,9 @@ void add_tune(CLI::App& app, int& exit_code) {
   command->get_option("--model")->required(false);
   options->problem.add_framework_to(*command);
   options->run.add_to(*command);
-  command->add_option("--effort", options->effort, "plans that are priced at most, beside the policies as published")
+  command
+      ->add_option("--effort", options->effort,
+                   "plans that are priced at most, beside the policies as published")
       ->capture_default_str();
   command->add_option("--budget", options->budget,
                       "time after which the best so far is the answer: 60s, 5m");
