@@ -13,6 +13,7 @@
 #include "cli/options/benchmark_options.hpp"
 #include "cli/options/problem_options.hpp"
 #include "cli/options/run_options.hpp"
+#include "cli/text/flags.hpp"
 #include "cli/text/output.hpp"
 #include "cli/text/plan_text.hpp"
 #include "cli/text/program_identity.hpp"
@@ -133,7 +134,9 @@ void print_plans(const char* title, const std::vector<PricedTrial>& all, double 
     print_plan(format_seconds(one.second.step_seconds).c_str(), one, best);
 }
 
+// Keys of the machine after one --set; a limit by its own flag, which is the only change then.
 std::string change_text(const std::vector<Setting>& changes) {
+  if (changes.front().name.find('.') == std::string::npos) return flag_text(changes.front());
   std::string text;
   for (const Setting& change : changes)
     text += fmt::format("{}{}={}", text.empty() ? "--set " : " ", change.name, change.value);

@@ -8,6 +8,7 @@
 #include "cli/text/assumptions_text.hpp"
 #include "cli/text/plan_text.hpp"
 #include "experiments/questions/knee_plot.hpp"
+#include "policies/machine/machine_sections.hpp"
 
 namespace spillway::cli {
 
@@ -38,7 +39,7 @@ std::string summary_line(const KneeCurve& curve) {
   const KneePoint& knee = curve.points[*curve.knee];
   const bool is_least = std::none_of(
       curve.points.begin(), curve.points.begin() + static_cast<std::ptrdiff_t>(*curve.knee),
-      [](const KneePoint& point) { return point.fits(); });
+      [](const KneePoint& point) { return point.counts(); });
   return text +
          fmt::format(" {:>14} {:>10.1f} {:>8}  {}{}\n", knee.text, knee.tokens_per_second,
                      percent(knee.tokens_per_second / curve.most_tokens_per_second), knee.bound_by,
@@ -105,12 +106,12 @@ std::string curve_text(const KneeCurve& curve) {
   if (curve.in_proportion)
     text +=
         "  bandwidths are taken in proportion to the number of drives, which few machines reach\n";
-  constexpr std::int64_t most_of_one_drive = 64;  // a table made of ssd.drive_read
-  if (curve.table_ends > 0 && curve.table_ends < most_of_one_drive && !curve.knee)
+  const bool is_told = curve.knee && !curve.points[curve.now].is_beyond_table;
+  if (curve.table_ends > 0 && curve.table_ends < most_scaled_drives && !is_told)
     text += fmt::format(
         "  drives up to {} are known (ssd.by_count), and what more bring is not; with "
         "ssd.drive_read and\n  ssd.drive_write in place of that table up to {} are\n",
-        curve.table_ends, most_of_one_drive);
+        curve.table_ends, most_scaled_drives);
   return text;
 }
 

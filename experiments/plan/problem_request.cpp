@@ -47,6 +47,19 @@ std::string framework_text(const std::string& framework,
 
 }  // namespace
 
+// Limits are told by names of their own (set_by_hand()), which are no keys.
+void ProblemRequest::refuse_limits_as_keys() const {
+  for (const std::string& one : overrides) {
+    const std::size_t equals = one.find('=');
+    const std::string name = one.substr(0, equals);
+    if (name != gpu_limit && name != host_limit) continue;
+    throw InputError(
+        Setting{"set", one} + ": a limit on what training may take is no key of the machine",
+        "give it by itself: " +
+            Setting{name, equals == std::string::npos ? "" : one.substr(equals + 1)});
+  }
+}
+
 Machine ProblemRequest::limited(Machine result) const {
   const auto limit = [&](const char* key, const std::string& text, std::uint64_t& bytes) {
     if (text.empty()) return;
@@ -106,8 +119,14 @@ std::vector<std::string> ProblemRequest::set_by_hand() const {
   std::vector<std::string> all = all_overrides();
   // By a name of their own, for they are limits on what schedules may use, whatever context and
   // reserve of the machine take beside it; keys of the machine are what there is with these.
-  if (!gpu_memory.empty()) all.push_back("gpu_memory=" + gpu_memory);
-  if (!host_memory.empty()) all.push_back("host_memory=" + host_memory);
+  // Under a limit the key says nothing.
+  const auto limit = [&](const char* name, const char* key, const std::string& text) {
+    if (text.empty()) return;
+    std::erase_if(all, [&](const std::string& one) { return one.starts_with(key); });
+    all.push_back(fmt::format("{}={}", name, text));
+  };
+  limit(gpu_limit, "gpu.memory=", gpu_memory);
+  limit(host_limit, "host.memory=", host_memory);
   std::vector<std::string> holding;
   for (std::string& one : all) {
     const std::string key = one.substr(0, one.find('=') + 1);
@@ -137,6 +156,7 @@ bool ProblemRequest::reads_in_place(const Problem& problem) const {
 
 Problem ProblemRequest::problem(std::optional<bool> on_gpu) const {
   Problem problem;
+  refuse_limits_as_keys();
   problem.model = load_model(model, overrides_of(all_overrides(), "model."));
   if (!machine.empty()) {
     problem.machine = load_machine(machine, overrides_of(overrides, ""));

@@ -12,6 +12,10 @@
 
 namespace spillway {
 
+// Limits on what schedules may use, as `overrides` of a problem name them; they are no keys of the
+// machine, whose memory is what there is.
+inline constexpr const char *gpu_limit = "gpu_memory", *host_limit = "host_memory";
+
 struct ProblemRequest {
   std::string model, machine;  // a built-in name or a TOML file; the machine may be empty
   // KEY=VALUE of the machine, model.KEY=VALUE of the model, framework.KEY=VALUE of the framework.
@@ -39,12 +43,14 @@ struct ProblemRequest {
   bool chooses_sequences_at_once() const { return !workload.contains("sequences_at_once"); }
   // The backend of what `machine` describes; empty where none is named.
   std::optional<Backend> machine_backend() const;
-  // What is set by hand in place of what the files say, KEY=VALUE; the last one of a key holds.
+  // What is set by hand in place of what the files say, KEY=VALUE; the last one of a key holds, and
+  // a limit in place of its key.
   std::vector<std::string> set_by_hand() const;
   // The limits, applied to a machine.
   Machine limited(Machine machine) const;
 
  private:
+  void refuse_limits_as_keys() const;
   bool reads_in_place(const Problem& problem) const;
   std::vector<std::string> all_overrides() const;
 };

@@ -113,7 +113,7 @@ bool in_proportion(const ProblemRequest& request, const Machine& machine) {
   });
 }
 
-// Every number up to 32, then fewer; up to the last of the machine's table.
+// Every number up to 32, then fewer; up to the last of the machine's table, or to what there is.
 std::vector<double> usual_drives(const ProblemRequest& request, const Machine& machine) {
   const std::int64_t now = machine.ssd.count;
   const std::int64_t most = in_proportion(request, machine)
@@ -322,6 +322,8 @@ std::string no_knee_text(const KneeCurve& curve) {
                             known.back()->value >= static_cast<double>(curve.table_ends);
   const std::string most =
       is_table_out ? "as many as the machine file knows" : "the most that was tried";
+  if (known.empty() && curve.table_ends > 0)
+    return fmt::format("not known: the machine file knows drives up to {}", curve.table_ends);
   if (known.size() < 2)
     return is_table_out ? fmt::format("{} is {}", known.back()->text, most)
                         : "no other value that fits was tried";

@@ -39,7 +39,8 @@ Json curve_json(const KneeCurve& curve) {
   json["knee"] = curve.knee ? Json(curve.points[*curve.knee].value) : Json();
   json["in_proportion"] = curve.in_proportion;
   if (curve.table_ends > 0) json["table_ends"] = curve.table_ends;
-  json["most_tokens_per_second"] = curve.most_tokens_per_second;
+  json["most_tokens_per_second"] =
+      curve.most_tokens_per_second > 0 ? Json(curve.most_tokens_per_second) : Json();
   Json& points = json["points"] = Json::array();
   for (const KneePoint& point : curve.points) points.push_back(point_json(point));
   return json;

@@ -23,12 +23,12 @@ class BatchSearch {
             std::max<std::int64_t>(1, most_tokens_tried / problem.workload.sequence))))) {}
 
   LargestBatch search() {
-    planner_.begin();
+    begin();
     find_micro_batches();
     if (single_ == 0) {
       const auto least = known_.begin();  // the one that was tried first
       if (least->second) answer_.full = full_tiers(least->second->need);
-      if (planner_.cut_short()) answer_.end = LargestBatch::End::most_tasks;
+      if (is_cut_short()) answer_.end = LargestBatch::End::most_tasks;
       return std::move(answer_);
     }
     answer_.largest_micro_batch = single_;
@@ -47,6 +47,13 @@ class BatchSearch {
   }
 
  private:
+  // What was left out before stays unknown.
+  void begin() {
+    was_cut_short_ = is_cut_short();
+    planner_.begin();
+  }
+  bool is_cut_short() const { return was_cut_short_ || planner_.cut_short(); }
+
   // Whether `parts` micro-batches of so many sequences fit.
   bool fits(std::int64_t micro_batch, std::int64_t parts) {
     const auto [at, is_new] = known_.try_emplace({micro_batch, parts});
@@ -95,7 +102,7 @@ class BatchSearch {
   // the most of them.
   void take_most_of_halves() {
     if (!planner_.choose_micro_batch) return;
-    planner_.begin();
+    begin();
     for (auto size =
              static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(several_)));
          size > 0 && size * most_parts(size) > answer_.batch; size /= 2) {
@@ -106,7 +113,7 @@ class BatchSearch {
   // The largest batch that is tried, where some micro-batch makes it up.
   void take_most() {
     if (!planner_.choose_micro_batch) return;
-    planner_.begin();
+    begin();
     for (std::int64_t size = several_; size * most_micro_batches >= most_; --size) {
       if (most_ % size == 0 && fits(size, most_ / size)) return take(size, most_ / size);
     }
@@ -166,7 +173,7 @@ class BatchSearch {
     if (more != known_.end() && more->second) answer_.full = full_tiers(more->second->need);
     if (answer_.batch == most_ || (unlimited() && !is_least_)) {
       answer_.end = End::most_tried;
-    } else if (is_least_ || planner_.cut_short()) {
+    } else if (is_least_ || is_cut_short()) {
       answer_.end = End::most_tasks;
     }
   }
@@ -176,6 +183,7 @@ class BatchSearch {
   const std::int64_t most_;  // sequences
   LargestBatch answer_;
   std::int64_t single_ = 0, several_ = 0;
+  bool was_cut_short_ = false;
   bool is_least_ = false;  // larger ones that fit by memory have no plan
   std::map<std::pair<std::int64_t, std::int64_t>, std::optional<Fit>> known_;
 };

@@ -112,16 +112,15 @@ Facts facts_of(const Results& results) {
   return facts;
 }
 
-// "ssd.count=4, host.memory=128GB": keys set by hand that all results have.
+// "ssd.count=4, host.memory=128GB": keys set by hand that all points have which were looked at.
 std::string shared_overrides(const Results& results) {
   std::optional<std::vector<std::string>> shared;
-  for (const std::vector<std::string>* row : results.fastest()) {
-    const auto json = nlohmann::json::parse(results.text(*row, "overrides"), nullptr, false);
+  for (const std::vector<std::string>& row : results.table().rows) {
+    const auto json = nlohmann::json::parse(results.text(row, "overrides"), nullptr, false);
+    if (!json.is_array()) continue;  // invalid, or an older table
     std::set<std::string> theirs;
-    if (json.is_array()) {
-      for (const auto& one : json)
-        if (one.is_string()) theirs.insert(one.get<std::string>());
-    }
+    for (const auto& one : json)
+      if (one.is_string()) theirs.insert(one.get<std::string>());
     if (!shared) shared.emplace(theirs.begin(), theirs.end());
     std::erase_if(*shared, [&](const std::string& one) { return !theirs.contains(one); });
   }

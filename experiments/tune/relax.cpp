@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "experiments/plan/machine_changes.hpp"
+#include "experiments/plan/problem_request.hpp"
 
 namespace spillway {
 
@@ -36,7 +37,8 @@ Relaxed with_one_more_drive(const Machine& machine) {
   return relaxed;
 }
 
-Relaxed with_more_host_memory(const Machine& machine) {
+// `limit`: the setting that limits it, empty where none does; so for the GPU's.
+Relaxed with_more_host_memory(const Machine& machine, const std::string& limit) {
   Relaxed relaxed{{"64 GB more host memory", {}}, machine};
   Machine::Host& host = relaxed.machine.host;
   const std::uint64_t installed = host.memory + host.reserved + host.beside + 64'000'000'000;
@@ -44,15 +46,18 @@ Relaxed with_more_host_memory(const Machine& machine) {
     host.reserved =
         static_cast<std::uint64_t>(host.reserved_share * static_cast<double>(installed));
   host.memory = installed - host.reserved - host.beside;
-  relaxed.what.changes = {{"host.memory", size_text(installed)}};
+  relaxed.what.changes = {{limit.empty() ? "host.memory" : limit, size_text(installed)}};
   return relaxed;
 }
 
-Relaxed with_more_gpu_memory(const Machine& machine) {
+Relaxed with_more_gpu_memory(const Machine& machine, const std::string& limit) {
+  constexpr std::uint64_t more = 8'000'000'000;
   Relaxed relaxed{{"8 GB more GPU memory", {}}, machine};
-  relaxed.machine.gpu.memory += 8'000'000'000;
-  relaxed.what.changes = {{"gpu.memory", size_text(relaxed.machine.gpu.memory +
-                                                   machine.gpu.workspaces + machine.gpu.context)}};
+  Machine::Gpu& gpu = relaxed.machine.gpu;
+  gpu.memory += more;
+  if (gpu.limit > 0) gpu.limit += more;
+  relaxed.what.changes = {
+      {limit.empty() ? "gpu.memory" : limit, size_text(gpu.memory + gpu.workspaces + gpu.context)}};
   return relaxed;
 }
 
@@ -74,11 +79,18 @@ Relaxed with_faster_optimizer(const Machine& machine) {
   return relaxed;
 }
 
-std::vector<Relaxed> all_relaxed(const Machine& machine) {
+std::vector<Relaxed> all_relaxed(const Problem& problem) {
+  const Machine& machine = problem.machine;
+  const auto limit = [&](const char* name) -> std::string {
+    const bool is_set = std::any_of(
+        problem.overrides.begin(), problem.overrides.end(),
+        [&](const std::string& one) { return one.starts_with(name + std::string("=")); });
+    return is_set ? name : "";
+  };
   std::vector<Relaxed> all;
   if (machine.ssd.count > 0) all.push_back(with_one_more_drive(machine));
-  all.push_back(with_more_host_memory(machine));
-  all.push_back(with_more_gpu_memory(machine));
+  all.push_back(with_more_host_memory(machine, limit(host_limit)));
+  all.push_back(with_more_gpu_memory(machine, limit(gpu_limit)));
   all.push_back(with_faster_link(machine));
   if (machine.host.adam_params_per_second > 0) all.push_back(with_faster_optimizer(machine));
   return all;
@@ -89,7 +101,7 @@ std::vector<Relaxed> all_relaxed(const Machine& machine) {
 std::vector<Relaxation> relax(const Problem& problem, const TuneOptions& options,
                               const Trial& best) {
   std::vector<Relaxation> all;
-  const std::vector<Relaxed> machines = all_relaxed(problem.machine);
+  const std::vector<Relaxed> machines = all_relaxed(problem);
   for (const Relaxed& relaxed : machines) {
     Problem there = problem;
     there.machine = relaxed.machine;

@@ -93,7 +93,9 @@ def commands_of(page):
 def commands_of_block(block, begun):
     found, pending, first, shown = [], "", begun, None
     for offset, line in enumerate(block):
-        if shown is not None and not line.startswith("$ "):
+        if line.startswith("$ "):
+            shown = None
+        elif shown is not None and not pending:
             shown += [line] if line.strip() not in ("", "...") else []
             continue
         text = pending + (line[2:] if line.startswith("$ ") else line)

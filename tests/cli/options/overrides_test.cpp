@@ -94,6 +94,16 @@ TEST_CASE("What was set by hand, the precision and the steps are in all JSON and
     CHECK(one["overrides"] == as_list);
 }
 
+TEST_CASE("A limit is told in place of its key, and is no key itself") {
+  const Words limited = Words{"estimate", "--json", "--policy", "resident"} + problem +
+                        Words{"--set", "gpu.memory=2GB", "--gpu-memory", "1GB"};
+  CHECK(run(limited).json()["overrides"] == nlohmann::json{"gpu_memory=1GB"});
+  const Outcome refused = run(Words{"estimate"} + problem + Words{"--set", "gpu_memory=1GB"});
+  CHECK(refused.exit_code == 2);
+  CHECK_THAT(refused.err, Catch::Contains("--set gpu_memory=1GB: a limit on what training may") &&
+                              Catch::Contains("--gpu-memory 1GB"));
+}
+
 TEST_CASE("What was set by hand is told at the start of a training") {
   const TemporaryFolder folder;
   const std::vector<nlohmann::json> events =

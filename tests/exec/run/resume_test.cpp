@@ -217,6 +217,33 @@ TEST_CASE("a stripe that belongs to another training is left alone", "[store]") 
   CHECK(rest.first == kept.steps);
 }
 
+TEST_CASE("bytes of steps are all that schedules move, what is delayed beyond them, too") {
+  const Workbench bench;
+  TrainingOptions options = bench.options("greedysnake:snake=off,optimizer_ssd=1,alpha=0.3");
+  options.steps = 25;
+  Training training(options);
+  std::uint64_t read = 0, written = 0, delayed = 0;
+  for (std::int64_t version = 0; version < options.steps;) {
+    const Schedule& schedule = training.schedules().next(version);
+    for (const Task& task : schedule.tasks()) {
+      if (task.kind == TaskKind::read) read += task.bytes;
+      if (task.kind == TaskKind::write) written += task.bytes;
+      if (task.kind == TaskKind::write && task.step >= schedule.steps()) delayed += task.bytes;
+    }
+    version += schedule.steps();
+  }
+  CHECK(delayed > 0);
+  std::uint64_t told_read = 0, told_written = 0;
+  training.run(
+      [&](const StepResult& step) {
+        told_read += step.ssd_bytes_read;
+        told_written += step.ssd_bytes_written;
+      },
+      nullptr);
+  CHECK(told_read == read);
+  CHECK(told_written == written);
+}
+
 TEST_CASE("commits write what rests in memory and a record, and nothing where all is on the ssd",
           "[store]") {
   const Workbench bench;

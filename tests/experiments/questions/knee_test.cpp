@@ -149,6 +149,12 @@ TEST_CASE("drives are tried up to the end of the machine's table") {
   CHECK(beyond.points.back().is_extrapolated);
   CHECK_FALSE(beyond.points[1].next_gain);
   CHECK_FALSE(beyond.knee);
+  // Where there are more drives than the file knows, nothing is known of more.
+  request.overrides = {"ssd.count=8"};
+  const Answer unknown = ask(request, {"ssd.count=16"});
+  CHECK(no_knee_text(unknown.knees.curves[0]) ==
+        "not known: the machine file knows drives up to 2");
+  CHECK(to_json(unknown.knees)["resources"][0]["most_tokens_per_second"].is_null());
 }
 
 TEST_CASE("a limit set by hand is what is varied") {

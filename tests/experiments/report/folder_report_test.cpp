@@ -176,6 +176,13 @@ TEST_CASE("a sweep that was run has a page with each of its points") {
             outcome.table.rows[r][c]);
   }
   CHECK(make_report({{folder.path()}, {}, {}}).page == report.page);
+  // A key that some points have otherwise is not of all, though these have no result.
+  write(folder / "results.csv",
+        "policy,host.memory,status,reason,hint,tokens_per_second,overrides\r\n"
+        "a,2GB,ok,,,10,\"[\"\"gpu.clock=0.5\"\",\"\"host.memory=2GB\"\"]\"\r\n"
+        "a,1MB,does not fit,no room,,,\"[\"\"gpu.clock=0.5\"\",\"\"host.memory=1MB\"\"]\"\r\n");
+  CHECK_THAT(make_report({{folder.path()}, {}, {}}).page,
+             Contains("; set by hand: gpu.clock=0.5</p>"));
   // Reasons that differ in numbers alone are one.
   write(folder / "results.csv",
         "batch,status,reason,hint\r\n2,does not fit,gpu needs 48.81 GB of 23.10 GB,\r\n"

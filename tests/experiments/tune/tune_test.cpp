@@ -5,6 +5,7 @@
 
 #include "experiments/plan/candidates.hpp"
 #include "experiments/plan/machine_changes.hpp"
+#include "experiments/plan/problem_request.hpp"
 #include "experiments/plan/tuned.hpp"
 #include "experiments/tune/price_file.hpp"
 #include "experiments/tune/seeds.hpp"
@@ -168,6 +169,30 @@ TEST_CASE("more of what limits a plan gains most") {
           Approx(static_cast<double>(machine.gpu.memory) + 8e9).epsilon(1e-5));
   }
   CHECK(result.relaxations.front().step_seconds < 0.98 * best);
+}
+
+TEST_CASE("under a limit set by hand more memory is a higher limit") {
+  ProblemRequest request;
+  request.model = "gpt-6b";
+  request.machine = "rtx4090-2ssd";
+  request.gpu_memory = "12GB";
+  request.workload = {{"batch", "4"}};
+  TuneOptions options = few_plans();
+  options.explains = true;
+  const TuneResult result = tune(request.problem(), options);
+  REQUIRE(result.best);
+  bool is_told = false;
+  for (const Relaxation& one : result.relaxations) {
+    if (one.name != "8 GB more GPU memory") continue;
+    is_told = true;
+    REQUIRE(one.changes.size() == 1);
+    CHECK(one.changes[0].name == "gpu_memory");
+    // As told, it is the machine that was priced.
+    request.gpu_memory = one.changes[0].value;
+    CHECK(bounds_of(request.problem(), true).front().seconds ==
+          Approx(one.bound_seconds).epsilon(1e-6));
+  }
+  CHECK(is_told);
 }
 
 TEST_CASE("where nothing fits there is no best plan") {
