@@ -27,7 +27,9 @@ ProblemRequest request(const std::string& model, const std::string& machine,
   request.overrides = overrides;
   for (const auto& [key, text] : workload) {
     if (find_workload_field(key) == nullptr)
-      throw InputError("there is no setting " + key, "settings: help(spillway.simulate)");
+      throw InputError("there is no setting " + key,
+                       "settings of a problem are in help(spillway.simulate), others in the help "
+                       "of the function that was called");
     request.workload[key] = text;
   }
   request.framework = framework;

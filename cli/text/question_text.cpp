@@ -86,7 +86,7 @@ std::string answer_text(const Problem& problem, const SmallestBatch& batch) {
   if (!batch.saturated) text += "no peak was found: this stopped at what fits or can be tried\n";
   text += fmt::format("{}{} sequences a step reach {:g} % of the {} {:.1f} tokens/s\n",
                       batch.exact ? "" : "at most ", batch.smallest.batch, 100 * batch.share,
-                      batch.saturated ? "peak of" : "most that was tried,",
+                      batch.saturated ? "peak of the batches above," : "most that was tried,",
                       batch.peak.tokens_per_second);
   if (batch.smallest.policy.starts_with("spillway"))
     text +=

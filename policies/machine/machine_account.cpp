@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
-#include <optional>
 #include <utility>
 
 #include "base/errors.hpp"
@@ -90,7 +89,17 @@ bool is_usual(const Field& field) {
   return usual.at(field.key) == field.get();
 }
 
-MachineValue value_of(const Field& field, const std::map<std::string, std::string>& sources) {
+// Zero stands for what nobody knows, unless its source says that it is zero.
+bool is_zero(const Field& field) {
+  const std::string value = field.get();
+  const bool is_number =
+      field.form == Field::Form::number || value.find_first_of("0123456789") == 0;
+  return value.empty() || (is_number && starts_with(value, "0"));
+}
+
+// `file`: what the machine's file says; null: not known any more.
+MachineValue value_of(const Field& field, const std::map<std::string, std::string>& sources,
+                      const MachineFile* file) {
   MachineValue value{field.key, field.get(), shown(field), Origin::given, "no source is given"};
   const auto source = sources.find(field.key);
   if (source != sources.end()) {
@@ -100,12 +109,10 @@ MachineValue value_of(const Field& field, const std::map<std::string, std::strin
   }
   const auto left_out = left_out_texts().find(field.key);
   if (left_out == left_out_texts().end() || !is_usual(field)) return value;
+  if (file != nullptr && file->given.contains(field.key) && !is_zero(field)) return value;
   value.origin = Origin::assumed;
   value.source = "left out: " + left_out->second;
-  const bool is_number =
-      field.form == Field::Form::number || value.value.find_first_of("0123456789") == 0;
-  const bool is_nothing = value.value.empty() || (is_number && starts_with(value.value, "0"));
-  if (is_nothing) value.shown = "-";
+  if (is_zero(field)) value.shown = "-";
   return value;
 }
 
@@ -270,9 +277,9 @@ bool MachineAccount::concerns(const std::string& key) const {
 
 namespace {
 
-// `of_one_drive`: what the file says of one drive; nothing: that is not known any more.
-MachineAccount account_with(const Machine& machine, std::optional<DriveScaling> of_one_drive) {
-  DriveScaling scaling = of_one_drive.value_or(DriveScaling{});
+// `file`: as in value_of().
+MachineAccount account_with(const Machine& machine, const MachineFile* file) {
+  DriveScaling scaling = file ? file->scaling : DriveScaling{};
   MachineAccount account;
   account.machine = machine;
   Machine in_file = as_in_file(account.machine);
@@ -280,15 +287,15 @@ MachineAccount account_with(const Machine& machine, std::optional<DriveScaling> 
   if (in_file.host.reserved_share > 0)
     sources["host.reserved"] = "derived: host.reserved_share x host.memory";
   for (const Field& field : fields_of(in_file)) {
-    account.values.push_back(value_of(field, sources));
+    account.values.push_back(value_of(field, sources, file));
     // One drive's keys stand behind those of all drives.
-    if (field.key != "ssd.write" || !of_one_drive) continue;
+    if (field.key != "ssd.write" || !file) continue;
     for (const Field& of_drive : fields_of(scaling))
-      account.values.push_back(value_of(of_drive, sources));
+      account.values.push_back(value_of(of_drive, sources, file));
   }
   account.tables = Tables(account.machine, scaling).take();
   const auto of_drive = sources.find("ssd.drive_read");
-  if (of_one_drive || of_drive == sources.end()) return account;
+  if (file || of_drive == sources.end()) return account;
   for (MachineTable& table : account.tables) {
     if (table.key != "ssd.by_count") continue;
     table.origin = Origin::derived;
@@ -301,11 +308,11 @@ MachineAccount account_with(const Machine& machine, std::optional<DriveScaling> 
 
 MachineAccount account_of_machine(const std::string& name_or_path,
                                   const std::vector<std::string>& overrides) {
-  DriveScaling scaling;
-  const Machine machine = load_machine(name_or_path, overrides, scaling);
-  return account_with(machine, scaling);
+  MachineFile file;
+  const Machine machine = load_machine(name_or_path, overrides, file);
+  return account_with(machine, &file);
 }
 
-MachineAccount account_of(const Machine& machine) { return account_with(machine, std::nullopt); }
+MachineAccount account_of(const Machine& machine) { return account_with(machine, nullptr); }
 
 }  // namespace spillway

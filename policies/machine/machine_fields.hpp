@@ -2,6 +2,7 @@
 // by these lists. Internal to policies/.
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -25,9 +26,13 @@ std::vector<Field> fields_of(DriveScaling& scaling);
 // `machine` with the memories that its file gives: without what is set aside of them.
 Machine as_in_file(Machine machine);
 
-// As load_machine() in machine.hpp; `scaling`: what the file says of one drive, from which
-// ssd.by_count follows.
+// What a file says beyond the machine that it describes.
+struct MachineFile {
+  DriveScaling scaling;         // of one drive, from which ssd.by_count follows
+  std::set<std::string> given;  // keys that it, its parts or settings give
+};
+// As load_machine() in machine.hpp; `file` takes what its file says.
 Machine load_machine(const std::string& name_or_path, const std::vector<std::string>& overrides,
-                     DriveScaling& scaling);
+                     MachineFile& file);
 
 }  // namespace spillway

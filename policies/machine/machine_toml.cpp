@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <sstream>
 #include <utility>
@@ -230,20 +231,23 @@ void require_keys(const FieldReader& reader, const Machine& machine) {
                  "what differs (docs/machine-files.md)");
 }
 
-// What a file and settings say. `variant`: settings that belong to a variant of the file;
-// `scaling`: takes what they say of one drive.
+// What a file and settings say. `variant`: settings that belong to a variant of the file; `file`
+// takes what is not in the machine.
 Machine read_machine(toml::table document, const std::string& origin,
                      const std::vector<std::string>& variant,
-                     const std::vector<std::string>& overrides, DriveScaling& scaling) {
+                     const std::vector<std::string>& overrides, MachineFile& file) {
   take_parts(document, origin);
   Machine machine;
   std::vector<Field> fields = fields_of(machine);
-  append(fields, fields_of(scaling));
+  append(fields, fields_of(file.scaling));
+  const std::vector<std::string> keys = keys_of(fields);
   FieldReader reader(std::move(fields), origin, origin + ":1:1", &machine.sources);
   read_document(document, reader, machine);
   apply_overrides(variant, "chosen for this variant of " + machine.name, reader, machine);
   apply_overrides(overrides, "set on the command line", reader, machine);
-  fill_by_count(scaling, reader, machine.ssd);
+  std::copy_if(keys.begin(), keys.end(), std::inserter(file.given, file.given.end()),
+               [&](const std::string& key) { return reader.given(key); });
+  fill_by_count(file.scaling, reader, machine.ssd);
   require_keys(reader, machine);
   fill_from_table(reader, machine);
   fill_adam_rates(reader, machine);
@@ -304,11 +308,11 @@ const std::vector<Builtin>& builtins() {
 }
 
 Machine read_builtin(const Builtin& builtin, const std::vector<std::string>& overrides,
-                     DriveScaling& scaling) {
+                     MachineFile& file) {
   toml::table document = parse_toml(builtin.text, builtin.file);
   document.erase("variants");
   Machine machine =
-      read_machine(std::move(document), builtin.file, builtin.settings, overrides, scaling);
+      read_machine(std::move(document), builtin.file, builtin.settings, overrides, file);
   if (builtin.settings.empty()) SPILLWAY_ASSERT(machine.name == builtin.name, builtin.file);
   machine.name = builtin.name;
   return machine;
@@ -320,8 +324,8 @@ const std::vector<Machine>& builtin_machines() {
   static const std::vector<Machine> machines = [] {
     std::vector<Machine> all;
     for (const Builtin& builtin : builtins()) {
-      DriveScaling scaling;
-      all.push_back(read_builtin(builtin, {}, scaling));
+      MachineFile file;
+      all.push_back(read_builtin(builtin, {}, file));
     }
     return all;
   }();
@@ -329,23 +333,23 @@ const std::vector<Machine>& builtin_machines() {
 }
 
 Machine load_machine(const std::string& name_or_path, const std::vector<std::string>& overrides) {
-  DriveScaling scaling;
-  return load_machine(name_or_path, overrides, scaling);
+  MachineFile file;
+  return load_machine(name_or_path, overrides, file);
 }
 
 Machine load_machine(const std::string& name_or_path, const std::vector<std::string>& overrides,
-                     DriveScaling& scaling) {
+                     MachineFile& file) {
   std::vector<std::string> names;
   for (const Builtin& builtin : builtins()) {
-    if (builtin.name == name_or_path) return read_builtin(builtin, overrides, scaling);
+    if (builtin.name == name_or_path) return read_builtin(builtin, overrides, file);
     names.push_back(builtin.name);
   }
   if (const auto text = read_named_file(name_or_path)) {
-    return read_machine(parse_toml(*text, name_or_path), name_or_path, {}, overrides, scaling);
+    return read_machine(parse_toml(*text, name_or_path), name_or_path, {}, overrides, file);
   }
   if (is_by_parts(name_or_path)) {
     toml::table document{{"name", name_or_path}, {"parts", name_or_path}};
-    return read_machine(std::move(document), name_or_path, {}, overrides, scaling);
+    return read_machine(std::move(document), name_or_path, {}, overrides, file);
   }
   const std::string hint = part_hint(name_or_path);
   throw InputError(fmt::format("unknown machine {}", name_or_path),
@@ -363,8 +367,8 @@ std::string without_parts(const std::string& toml_text, const std::string& origi
 
 Machine parse_machine(const std::string& toml_text, const std::string& origin,
                       const std::vector<std::string>& overrides) {
-  DriveScaling scaling;
-  return read_machine(parse_toml(toml_text, origin), origin, {}, overrides, scaling);
+  MachineFile file;
+  return read_machine(parse_toml(toml_text, origin), origin, {}, overrides, file);
 }
 
 std::vector<std::string> machine_keys() {

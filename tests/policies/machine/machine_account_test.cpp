@@ -118,6 +118,22 @@ TEST_CASE("A file without sources: what it gives is given all the same") {
   CHECK(bare.concerns("ssd.count"));
 }
 
+TEST_CASE("What is given as it would be taken is given; a zero without a source is not known") {
+  const test::TemporaryFolder folder;
+  const std::string path =
+      write(folder, "m.toml",
+            small_machine + small_drives + "law = \"capped\"\nread_latency = \"0us\"\n" +
+                "write_latency = { value = \"0us\", source = \"datasheet\" }\n");
+  const MachineAccount account = account_of_machine(path, {});
+  CHECK(value_of(account, "ssd.law").origin == Origin::given);
+  CHECK(value_of(account, "ssd.law").source == "no source is given");
+  CHECK(value_of(account, "ssd.read_latency").origin == Origin::assumed);
+  CHECK(value_of(account, "ssd.write_latency").origin == Origin::given);
+  // Settings have their own source.
+  CHECK(value_of(account_of_machine(path, {"ssd.law=capped"}), "ssd.law").source ==
+        "set on the command line");
+}
+
 TEST_CASE("Tables: drives by number from the rates of one, or as the file has them") {
   const MachineAccount by_parts = account_of_machine("rtx4090+epyc-rome-512gb+5xpm9a3");
   const MachineTable& scaled = table_of(by_parts, "ssd.by_count");
