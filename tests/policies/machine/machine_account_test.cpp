@@ -118,7 +118,7 @@ TEST_CASE("A file without sources: what it gives is given all the same") {
   CHECK(bare.concerns("ssd.count"));
 }
 
-TEST_CASE("What is given as it would be taken is given; a zero without a source is not known") {
+TEST_CASE("A usual value that a file gives is given, a zero without a source is not known") {
   const test::TemporaryFolder folder;
   const std::string path =
       write(folder, "m.toml",
