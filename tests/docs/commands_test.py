@@ -28,6 +28,7 @@ SKIPPED = [
     (r"openai-community/|org/name", "needs what Hugging Face's tools have downloaded: tests/peer/transformers"),
     (r"spillway (testbed|bench|papers)( |$)(?!--list)", "minutes: tests/cli/testbed_test.cpp, bench_test.cpp, papers_test.cpp"),
     (r"tune --benchmark", "a form, not a command: tests/cli/tune_test.cpp"),
+    (r"--policy P \[", "a form, not a command: tests/cli/validate_kineto_test.cpp"),
     (r"spillway calibrate", "minutes: tests/cli/calibrate_test.cpp"),
     (r"spillway chat ", "asks at the terminal: tests/cli/generate_test.cpp"),
     (r"sweep .*--shard", "one of many processes: tests/scripts, tests/cli/sweep_test.cpp"),
@@ -58,6 +59,7 @@ FILLED = [
     (r"(?<=--out )DIR(?= |$)", "out"),
     (r"/mnt/nvme\d", "ssd"),
     (r"ssd,ssd", "ssd,ssd2"),
+    (r"\$K(?=/)", str(ROOT / "tests" / "reference" / "kineto")),
     (r"(?<=--seed )N", "1"),
     (r"fp32\|bf16", "fp32"),
     # Trainings of a few steps.
@@ -136,6 +138,7 @@ def filled(command):
 class Runner:
     def __init__(self, program, work):
         self.work = work
+        self.plugin = Path(program).resolve().parent / "tests" / "plugins" / "hybrid.so"  # the page's own, built by the tests
         self.given = work / "given"
         (work / "bin").mkdir(parents=True)
         (work / "home").mkdir()
@@ -162,6 +165,8 @@ class Runner:
         for name in ("ssd", "ssd2"):
             (folder / name).mkdir()
         shutil.copy(ROOT / "machines" / "testbed.toml", folder / "machine.toml")
+        if self.plugin.exists():
+            shutil.copy(self.plugin, folder / "hybrid.so")
         (folder / "README.md").write_text(texts[0])
         (folder / "experiments").symlink_to(ROOT / "experiments")
         (folder / "traces").symlink_to(ROOT / "traces")
