@@ -1,6 +1,7 @@
 // spillway estimate: does it fit, how long does it take, how much is written to the drives.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -58,18 +59,26 @@ std::string speed_text(const Candidate& candidate) {
   return text;
 }
 
-// Of drives that would be worn out within a year: the fastest plan with which they last longer.
+// Of drives that would be worn out within a year: the fastest plan with which they last one; where
+// there is none, the one with which they last longest, if that is twice as long or more.
 std::string sparing_text(const Candidates& candidates, const Candidate& fastest) {
+  const double years = fastest.wear.drive_years().value_or(1);
+  if (years >= 1) return "";
+  const auto lasts = [](const Candidate& one) { return one.wear.drive_years().value_or(0); };
+  const auto is_better = [&](const Candidate& one, const Candidate& other) {
+    const bool both = lasts(one) >= 1 && lasts(other) >= 1;
+    return both ? one.wear.step_seconds < other.wear.step_seconds : lasts(one) > lasts(other);
+  };
   const Candidate* sparing = nullptr;
   for (const Candidate& other : candidates.all) {
-    if (!other.evaluation.result || other.wear.drive_years().value_or(0) < 1) continue;
-    if (!sparing || other.wear.step_seconds < sparing->wear.step_seconds) sparing = &other;
+    if (!other.evaluation.result || lasts(other) < std::min(1.0, 2 * years)) continue;
+    if (sparing == nullptr || is_better(other, *sparing)) sparing = &other;
   }
-  if (!sparing || fastest.wear.drive_years().value_or(1) >= 1) return "";
+  if (sparing == nullptr) return "";
   return fmt::format("             {} takes {:.0f} % longer, and they last {}\n",
                      sparing->evaluation.schedule.policy(),
                      100 * (*sparing->wear.step_seconds / *fastest.wear.step_seconds - 1),
-                     long_time(*sparing->wear.drive_years() * seconds_per_year));
+                     long_time(lasts(*sparing) * seconds_per_year));
 }
 
 // What a user wants to know before buying or starting.

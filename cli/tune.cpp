@@ -145,7 +145,7 @@ std::string change_text(const std::vector<Setting>& changes) {
 
 void print_relaxations(const std::vector<Relaxation>& all) {
   if (all.empty()) return;
-  fmt::print("what more of the machine would gain\n");
+  fmt::print("what more of the machine would save, of the step\n");
   for (const Relaxation& one : all) {
     fmt::print("  {:<34} {:>6.1f} %   step {}, bound {}   {}\n", one.name, 100 * one.gain,
                format_seconds(one.step_seconds), format_seconds(one.bound_seconds),
@@ -162,7 +162,7 @@ void print_result(const TuneResult& result, double seconds) {
   fmt::print("step         {}   ({:.1f} tokens/s, {:.3g} model TFLOPS)\n",
              format_seconds(simulated.step_seconds), simulated.tokens_per_second,
              simulated.model_tflops);
-  fmt::print("bound        {} by {}: no plan is more than {:.1f} % faster{}\n",
+  fmt::print("bound        {} by {}: no plan saves more than {:.1f} % of the step{}\n",
              format_seconds(result.bound.seconds), result.bound.limit, 100 * result.gap(),
              problem.framework == own_framework
                  ? ""

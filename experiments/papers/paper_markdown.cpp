@@ -43,12 +43,11 @@ std::string intro(const std::string& command) {
          command +
          "`; a test keeps it up to date.\n\n"
          "One machine file serves all points of a paper. A point on which a constant was fitted, "
-         "or\n"
-         "of which fitted constants say 80 % or more, is marked and is no prediction; nor is one "
-         "that is\nmarked chosen: one of several ways was chosen in view of it, and moves it. A "
-         "quantity\n"
-         "of a run that two figures show counts once. Errors are simulated / published - 1; means "
-         "are of their "
+         "or\nof which fitted constants say 80 % or more, is marked and is no prediction; nor is "
+         "one "
+         "that is\nmarked chosen: one of several ways was chosen in view of it, and another way "
+         "would change it by more\nthan 2 %, or to another verdict. A quantity of a run that two "
+         "figures show counts once. Errors are\nsimulated / published - 1; means are of their "
          "amounts. How\n"
          "well runs of our own executor are predicted is another question: `spillway validate`,\n"
          "[train.md](train.md).\n\n";
@@ -147,7 +146,8 @@ std::string not_left_out(const std::vector<PaperReport>& reports) {
     if (!report.left_out) names.push_back(report.result.paper.name);
   if (names.empty()) return "";
   return fmt::format(
-      "Not among these points: {}, whose files have no continuous constants to fit again. What was "
+      "Not among these points: {}, whose files give no continuous constant bounds to fit it "
+      "again\nwithin. What was "
       "fitted or chosen\nthere is marked, point by point, in the tables below.\n\n",
       fmt::join(names, ", "));
 }

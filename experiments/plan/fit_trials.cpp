@@ -157,6 +157,10 @@ std::optional<Sizes> FitTrials::least_sizes(const Way& way) {
   if (!raise(sizes, way, few)) return {};
   lower(sizes, way, few);
   round_up(sizes, before);
+  // Lowering may have used up what a remedy may take; what it has found is not thrown away for
+  // that.
+  trials_left_ = std::max(trials_left_, bounds_.trials / 10);
+  tasks_left_ = std::max(tasks_left_, bounds_.tasks_of_remedy / 2);
   if (!raise(sizes, way, question_.steps)) return {};
   round_up(sizes, before);
   const std::optional<Need> verified = need_with(sizes, way, question_.steps);

@@ -12,6 +12,7 @@
 #include "policies/machine/memory_beside.hpp"
 #include "policies/model/units.hpp"
 #include "policies/schedule/memory_parts.hpp"
+#include "policies/schedule/program.hpp"
 #include "policies/schedule/schedule_data.hpp"
 
 namespace spillway {
@@ -146,20 +147,36 @@ std::string largest_live(const Schedule& schedule, Tier tier) {
 }  // namespace
 
 void Schedule::require_fit() const {
+  // What lacks most, of what there is, comes first.
+  std::vector<Tier> lacking;
   for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd}) {
-    const TierUse& used = use(tier);
-    if (used.peak_bytes <= used.capacity_bytes) continue;
-    throw FitError(
-        fmt::format("{} with policy {} does not fit in {} memory: it needs {} ({} bytes), {} more "
-                    "than the {} there is{}; "
-                    "largest at the peak: {}",
-                    problem().model.name, data_->policy, to_string(tier),
-                    format_bytes(static_cast<double>(used.peak_bytes)), used.peak_bytes,
-                    format_bytes(static_cast<double>(used.peak_bytes - used.capacity_bytes)),
-                    format_bytes(static_cast<double>(used.capacity_bytes)),
-                    reserve(problem(), tier), largest_live(*this, tier)),
-        settings_that_fit(*this) + " would make it fit");
+    if (use(tier).peak_bytes > use(tier).capacity_bytes) lacking.push_back(tier);
   }
+  if (lacking.empty()) return;
+  const auto over = [&](Tier tier) {
+    return static_cast<double>(use(tier).peak_bytes) /
+           static_cast<double>(std::max<std::uint64_t>(1, use(tier).capacity_bytes));
+  };
+  std::stable_sort(lacking.begin(), lacking.end(),
+                   [&](Tier one, Tier other) { return over(one) > over(other); });
+  const auto more = [&](Tier tier) {
+    return format_bytes(static_cast<double>(use(tier).peak_bytes - use(tier).capacity_bytes));
+  };
+  const TierUse& used = use(lacking.front());
+  std::string others;
+  for (std::size_t i = 1; i < lacking.size(); ++i)
+    others += fmt::format(", nor in {} memory, of which {} lack", to_string(lacking[i]),
+                          more(lacking[i]));
+  throw FitError(
+      fmt::format("{} with policy {} does not fit in {} memory: it needs {} ({} bytes), {} more "
+                  "than the {} there is{}{}; "
+                  "largest at the peak: {}",
+                  problem().model.name, data_->policy, to_string(lacking.front()),
+                  format_bytes(static_cast<double>(used.peak_bytes)), used.peak_bytes,
+                  more(lacking.front()), format_bytes(static_cast<double>(used.capacity_bytes)),
+                  reserve(problem(), lacking.front()), others,
+                  largest_live(*this, lacking.front())),
+      settings_that_fit(*this) + " would make it fit");
 }
 
 bool Schedule::evaluates() const { return data_->evaluates; }
