@@ -33,6 +33,8 @@ void add_store(CLI::App& app, int& exit_code);  // inspect, remove
 void add_validate(CLI::App& app, int& exit_code);
 void add_report(CLI::App& app);
 void add_meshes(CLI::App& app, int& exit_code);
+void add_pipeline(CLI::App& app, int& exit_code);
+void add_wan_map(CLI::App& app);
 void add_papers(CLI::App& app, int& exit_code);
 void add_testbed(CLI::App& app, int& exit_code);
 void add_bench(CLI::App& app, int& exit_code);

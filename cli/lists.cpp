@@ -17,6 +17,7 @@
 #include "policies/machine/machine_account.hpp"
 #include "policies/machine/machine_parts.hpp"
 #include "policies/model/model.hpp"
+#include "policies/pipeline/orders.hpp"
 
 namespace spillway::cli {
 
@@ -24,37 +25,63 @@ namespace {
 
 using nlohmann::ordered_json;
 
+ordered_json to_json(const std::vector<PolicyOption>& options) {
+  ordered_json all = ordered_json::array();
+  for (const PolicyOption& option : options) {
+    all.push_back({{"name", option.name},
+                   {"default", option.default_value},
+                   {"values", option.domain.values},
+                   {"help", option.help}});
+  }
+  return all;
+}
+
+void print_options(const std::vector<PolicyOption>& options) {
+  std::size_t names = 0, defaults = 0;
+  for (const PolicyOption& option : options) {
+    names = std::max(names, option.name.size());
+    defaults = std::max(defaults, option.default_value.size());
+  }
+  for (const PolicyOption& option : options) {
+    fmt::print("      {:<{}}  default {:<{}}  {}\n", option.name, names, option.default_value,
+               defaults, option.help);
+  }
+}
+
+// The orders of `spillway pipeline`, below the policies.
+ordered_json list_pipeline_orders(bool json) {
+  ordered_json all = ordered_json::array();
+  if (!json) fmt::print("\norders of pipelines (`spillway pipeline`):\n");
+  for (const PipelineOrderInfo& info : pipeline_orders()) {
+    all.push_back({{"name", info.name},
+                   {"paper", info.paper},
+                   {"idea", info.idea},
+                   {"options", to_json(info.options)}});
+    if (json) continue;
+    fmt::print("{}\n    {}\n    {}\n", info.name, info.idea, info.paper);
+    print_options(info.options);
+  }
+  return all;
+}
+
 void list_policies(bool json) {
   ordered_json all = ordered_json::array();
   for (const PolicyInfo& info : known_policies()) {
-    ordered_json options = ordered_json::array();
-    for (const PolicyOption& option : info.options) {
-      options.push_back({{"name", option.name},
-                         {"default", option.default_value},
-                         {"values", option.domain.values},
-                         {"help", option.help}});
-    }
     all.push_back({{"name", info.name},
                    {"paper", info.paper},
                    {"idea", info.idea},
                    {"for_several_ranks", info.for_several_ranks},
-                   {"options", options}});
+                   {"options", to_json(info.options)}});
     const std::optional<PolicyOrigin> origin = origin_of_policy(info.name);
     if (origin) all.back()["origin"] = {{"kind", origin->kind}, {"from", origin->from}};
     if (json) continue;
     fmt::print("{}\n    {}\n    {}\n", info.name, info.idea, info.paper);
     if (origin) fmt::print("    from {}\n", origin->from);
-    std::size_t names = 0, defaults = 0;
-    for (const PolicyOption& option : info.options) {
-      names = std::max(names, option.name.size());
-      defaults = std::max(defaults, option.default_value.size());
-    }
-    for (const PolicyOption& option : info.options) {
-      fmt::print("      {:<{}}  default {:<{}}  {}\n", option.name, names, option.default_value,
-                 defaults, option.help);
-    }
+    print_options(info.options);
   }
-  if (json) fmt::print("{}\n", to_text(ordered_json{{"policies", all}}));
+  const ordered_json orders = list_pipeline_orders(json);
+  if (json)
+    fmt::print("{}\n", to_text(ordered_json{{"policies", all}, {"pipeline_orders", orders}}));
 }
 
 void list_models(bool json) {

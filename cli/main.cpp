@@ -79,6 +79,8 @@ void build(CLI::App& app, int& exit_code) {
   cli::add_validate(app, exit_code);
   cli::add_report(app);
   cli::add_meshes(app, exit_code);
+  cli::add_pipeline(app, exit_code);
+  cli::add_wan_map(app);
   cli::add_papers(app, exit_code);
   cli::add_testbed(app, exit_code);
   cli::add_bench(app, exit_code);

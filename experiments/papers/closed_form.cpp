@@ -155,6 +155,8 @@ double closed_form(const Schedule& schedule, Overlap overlap, const PaperExperim
     case Quantity::tflops:
     case Quantity::mfu:
       return throughput_of(tokens, problem, experiment);
+    case Quantity::seconds_per_micro_batch:
+      break;  // StagePipeline::closed_form()
   }
   SPILLWAY_ASSERT(false);
 }

@@ -307,8 +307,13 @@ std::string constant_value(const Paper& paper, const PaperConstant& constant) {
   }
   if (parts.of == "policy") return values_in_use(paper, parts, policy_default(parts));
   if (parts.of == "workload") return workload_value(paper, parts.rest);
+  if (parts.of == "stage")
+    return setting_value(paper,
+                         constant.in.empty() ? paper.experiments.front().name : constant.in.front(),
+                         parts.rest);
   throw InputError(fmt::format("constant {}: it is of nothing that there is", constant.key),
-                   "write machine.KEY, framework.NAME.KEY, policy.NAME.OPTION or workload.KEY");
+                   "write machine.KEY, framework.NAME.KEY, policy.NAME.OPTION, workload.KEY or "
+                   "stage.KEY");
 }
 
 void check_constants(const Paper& paper) {
@@ -406,6 +411,18 @@ std::vector<std::string> tuned_settings(const Paper& paper, const Tuning& tuning
     const std::optional<std::size_t> constant = constant_of_setting(paper, experiment, key);
     if (!constant || !tuning.count(*constant)) continue;
     setting = key + "=" + scaled_quantity(setting.substr(key.size() + 1), tuning.at(*constant));
+  }
+  return settings;
+}
+
+std::vector<std::string> tuned_stage_settings(const Paper& paper, const Tuning& tuning,
+                                              std::vector<std::string> settings) {
+  for (const auto& [constant, factor] : tuning) {
+    for (std::string& setting : settings) {
+      const std::string key = setting.substr(0, setting.find('='));
+      if (paper.constants_chosen[constant].key == "stage." + key)
+        setting = key + "=" + scaled_quantity(setting.substr(key.size() + 1), factor);
+    }
   }
   return settings;
 }

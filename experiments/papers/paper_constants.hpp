@@ -35,5 +35,8 @@ std::string without_defaults(const std::string& framework);
 std::vector<std::string> tuned_settings(const Paper& paper, const Tuning& tuning,
                                         const std::string& experiment,
                                         std::vector<std::string> settings);
+// Of a pipeline of stages.
+std::vector<std::string> tuned_stage_settings(const Paper& paper, const Tuning& tuning,
+                                              std::vector<std::string> settings);
 
 }  // namespace spillway

@@ -23,7 +23,7 @@ const std::vector<std::pair<std::string, std::string>>& machine_files();
 
 namespace {
 
-constexpr std::array<std::pair<const char*, Quantity>, 9> quantities = {
+constexpr std::array<std::pair<const char*, Quantity>, 10> quantities = {
     {{"step_seconds", Quantity::step_seconds},
      {"forward_seconds", Quantity::forward_seconds},
      {"backward_seconds", Quantity::backward_seconds},
@@ -32,7 +32,8 @@ constexpr std::array<std::pair<const char*, Quantity>, 9> quantities = {
      {"tokens_per_second", Quantity::tokens_per_second},
      {"tokens_per_gpu_second", Quantity::tokens_per_gpu_second},
      {"tflops", Quantity::tflops},
-     {"mfu", Quantity::mfu}}};
+     {"mfu", Quantity::mfu},
+     {"seconds_per_micro_batch", Quantity::seconds_per_micro_batch}}};
 
 // A table of the file, read key by key; keys nobody asked for are errors.
 class Section {
@@ -234,7 +235,13 @@ PaperExperiment read_experiment(Section& section) {
   e.axis = section.text("axis");
   section.need("values");
   e.values = section.texts("values");
-  e.model = e.axis == "model" ? section.text("model", "") : section.text("model");
+  static constexpr std::array<std::pair<const char*, bool>, 2> kinds = {
+      {{"training", false}, {"pipeline", true}}};
+  e.of_stages = read_word(section, "kind", "training", kinds);
+  if (e.of_stages != (e.quantity == Quantity::seconds_per_micro_batch))
+    section.fail(section.need("quantity"), "seconds_per_micro_batch are of kind \"pipeline\"",
+                 "give both, or neither");
+  e.model = e.of_stages || e.axis == "model" ? section.text("model", "") : section.text("model");
   e.batch = section.count("batch", 1);
   e.sequence = section.count("sequence", 1024);
   e.micro_batch = section.count("micro_batch", 0);

@@ -6,6 +6,7 @@
 
 #include "base/errors.hpp"
 #include "base/suggest.hpp"
+#include "experiments/pipelines/stage_pipeline.hpp"
 #include "experiments/plan/rank_problem.hpp"
 #include "policies/common/policy.hpp"
 
@@ -220,7 +221,25 @@ PointProblem problem_at(const Paper& paper, const PointId& point, const Tuning& 
   return one;
 }
 
+std::vector<std::string> stage_settings_at(const Paper& paper, const PointId& point,
+                                           const Tuning& tuning) {
+  const PaperExperiment& experiment = paper.experiments[point.experiment];
+  std::vector<std::string> settings = experiment.settings;
+  const std::vector<std::string>& own = system_of(paper, point).settings;
+  settings.insert(settings.end(), own.begin(), own.end());
+  settings.push_back(experiment.axis + "=" + experiment.values[point.value]);
+  return tuned_stage_settings(paper, tuning, settings);
+}
+
+double stage_value_at(const Paper& paper, const PointId& point, const Tuning& tuning) {
+  const StagePipeline pipeline = stage_pipeline(stage_settings_at(paper, point, tuning));
+  return pipeline.seconds_per_micro_batch(PipelineOrder(system_of(paper, point).policy));
+}
+
 std::string run_of(const Paper& paper, const PointId& point) {
+  if (paper.experiments[point.experiment].of_stages)
+    return fmt::format("{}\n{}", PipelineOrder(system_of(paper, point).policy).text(),
+                       fmt::join(stage_settings_at(paper, point), "\n"));
   PointProblem one = problem_at(paper, point);
   one.problem.machine.sources.clear();
   const Workload& workload = one.problem.workload;
@@ -264,6 +283,8 @@ double quantity_of(const SimulationResult& result, const Problem& problem,
     case Quantity::tflops:
     case Quantity::mfu:
       return throughput_of(result.tokens_per_second, problem, experiment);
+    case Quantity::seconds_per_micro_batch:
+      break;  // stage_value_at()
   }
   SPILLWAY_ASSERT(false);
 }

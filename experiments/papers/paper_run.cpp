@@ -10,6 +10,7 @@
 #include "base/errors.hpp"
 #include "experiments/papers/closed_form.hpp"
 #include "experiments/papers/refit.hpp"
+#include "experiments/pipelines/stage_pipeline.hpp"
 #include "experiments/plan/evaluate.hpp"
 #include "experiments/plan/rank_problem.hpp"
 #include "policies/common/policy.hpp"
@@ -117,10 +118,11 @@ bool is_of_memory(const PaperConstant& constant) {
 
 // Continuous constants that were fitted on points with a number of the same system: of its name,
 // or of its policy in its framework.
-std::vector<std::size_t> constants_fitted_on(const Paper& paper, const PaperSystem& system) {
+std::vector<std::size_t> constants_fitted_on(const Paper& paper, const PaperSystem& system,
+                                             bool of_stages = false) {
   const auto is_same = [&](const PaperSystem& other) {
     return other.name == system.name ||
-           (other.framework == system.framework &&
+           (!of_stages && other.framework == system.framework &&
             canonical_policy(other.policy) == canonical_policy(system.policy));
   };
   std::vector<std::size_t> all;
@@ -198,6 +200,10 @@ class Run {
     point.published = published_at(paper_, id);
     if (!point.published.given) return point;
     announce(where(id));
+    if (experiment.of_stages) {
+      naming(where(id), [&] { run_stages(id, point); });
+      return point;
+    }
     naming(where(id), [&] {
       const PointProblem asked = problem_at(paper_, id);
       const Evaluation one = evaluate(asked.problem, asked.policy);
@@ -216,6 +222,20 @@ class Run {
       point.verdict_as = point_name(paper_, first);
     if (point.error()) point.fitted_share = fitted_share(id);
     return point;
+  }
+
+  void run_stages(const PointId& id, PaperPoint& point) {
+    point.of_stages = point.fits = true;
+    point.simulated = stage_value_at(paper_, id);
+    point.closed_form = stage_pipeline(stage_settings_at(paper_, id)).closed_form();
+    point.counts = spillway::counts(paper_, id);
+    point.chosen = is_chosen(paper_, id);
+    constexpr double little = 0.01;
+    for (const std::size_t c : constants_fitted_on(paper_, system_of(paper_, id), true)) {
+      const double more = stage_value_at(paper_, id, {{c, 1 + little}});
+      const double less = stage_value_at(paper_, id, {{c, 1 - little}});
+      point.fitted_share += std::abs(std::log(more / less) / std::log((1 + little) / (1 - little)));
+    }
   }
 
   void find_what_it_hangs_on(const PointId& id, PaperPoint& point) {

@@ -23,8 +23,9 @@ std::string errors_text(const SystemErrors& errors, const std::string& axis, con
     text += fmt::format("{}fitted points: mean {} ({})", text.empty() ? "" : "; ",
                         share_text(errors.fitted_mean), errors.fitted);
   }
-  text += fmt::format("{}fits or not as published: {} of {}", text.empty() ? "" : "; ",
-                      errors.fits_as_published, errors.fits_known);
+  if (errors.fits_known > 0)
+    text += fmt::format("{}fits or not as published: {} of {}", text.empty() ? "" : "; ",
+                        errors.fits_as_published, errors.fits_known);
   return text;
 }
 

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
+#include <map>
 #include <numeric>
 #include <random>
 #include <regex>
@@ -261,13 +263,19 @@ TEST_CASE(
       } catch (const FitError& error) {
         const std::string what = error.what();
         INFO(what << "\n" << error.hint());
-        const std::string tier = schedule.use(Tier::gpu).peak_bytes > limit.gpu     ? "gpu"
-                                 : schedule.use(Tier::host).peak_bytes > limit.host ? "host"
-                                                                                    : "ssd";
-        CHECK(what.find("does not fit in " + tier + " memory") != std::string::npos);
-        const TierUse& use = schedule.use(tier == "gpu"    ? Tier::gpu
-                                          : tier == "host" ? Tier::host
-                                                           : Tier::ssd);
+        // First what lacks most, of what there is; every other tier that lacks is named, too.
+        std::map<double, Tier, std::greater<>> lacking;
+        for (const Tier tier : {Tier::ssd, Tier::host, Tier::gpu}) {
+          const TierUse& use = schedule.use(tier);
+          if (use.peak_bytes > use.capacity_bytes)
+            lacking[static_cast<double>(use.peak_bytes) /
+                    static_cast<double>(std::max<std::uint64_t>(1, use.capacity_bytes))] = tier;
+        }
+        const Tier most = lacking.begin()->second;
+        for (const auto& [ratio, tier] : lacking)
+          CHECK(what.find(fmt::format("{} in {} memory", tier == most ? "does not fit" : "nor",
+                                      to_string(tier))) != std::string::npos);
+        const TierUse& use = schedule.use(most);
         CHECK(what.find(fmt::format("({} bytes)", use.peak_bytes)) != std::string::npos);
         CHECK(what.find("largest at the peak: ") != std::string::npos);
         apply(error.hint(), problem);
