@@ -296,8 +296,9 @@ void add_experiment(const Paper& paper, const PaperExperiment& e, const Experime
   fmt::format_to(to, "\n### {}\n\n", experiment_heading(e));
   if (!e.apart.empty()) fmt::format_to(to, "Apart: {}.\n\n", e.apart);
   for (const SystemResult& system : result.systems) {
-    fmt::format_to(to, "* {}: {}; closed form: {}\n", system.name, priced_as(e, system, "`"),
-                   overlap_text(system.overlap));
+    fmt::format_to(
+        to, "* {}: {}; closed form: {}\n", system.name, priced_as(e, system, "`"),
+        e.of_stages ? "(M + P - 1) passes and a message each way" : overlap_text(system.overlap));
   }
   fmt::format_to(
       to,
@@ -342,7 +343,10 @@ std::string accuracy_markdown(const std::vector<PaperReport>& reports, const std
                    result.paper.title, result.paper.citation, result.paper.machine,
                    result.paper.constants);
     add_constants(result, out);
-    if (!result.experiments.empty()) fmt::format_to(to, "\n{}.\n", verdicts_text(result));
+    const bool has_memory =
+        std::any_of(result.paper.experiments.begin(), result.paper.experiments.end(),
+                    [](const PaperExperiment& e) { return !e.of_stages; });
+    if (has_memory) fmt::format_to(to, "\n{}.\n", verdicts_text(result));
     for (std::size_t i = 0; i < result.experiments.size(); ++i)
       add_experiment(result.paper, result.paper.experiments[i], result.experiments[i], out);
     for (std::size_t i = 0; i < result.ratios.size(); ++i)

@@ -377,7 +377,6 @@ TEST_CASE("papers: docs/accuracy.md says what the simulator says today, and is n
   }
   const std::string command = "spillway papers --leave-one-out --markdown docs/accuracy.md";
   // If not: that command.
-  { std::ofstream out("/tmp/x/accuracy.md"); out << accuracy_markdown(reports, command); }
   CHECK(text.str() == accuracy_markdown(reports, command));
 
   // What we hold ourselves to.
