@@ -156,7 +156,9 @@ double closed_form(const Schedule& schedule, Overlap overlap, const PaperExperim
     case Quantity::mfu:
       return throughput_of(tokens, problem, experiment);
     case Quantity::seconds_per_micro_batch:
-      break;  // StagePipeline::closed_form()
+    case Quantity::wan_speed_up:
+    case Quantity::prefill_utilization:
+      break;  // pipeline_value()
   }
   SPILLWAY_ASSERT(false);
 }

@@ -24,8 +24,12 @@ enum class Quantity : std::uint8_t {
   tokens_per_gpu_second,
   tflops,  // tokens/s times the FLOPs that the paper counts per token (flops_per_token)
   mfu,     // the same of a GPU, over its peak (peak_tflops)
-  seconds_per_micro_batch  // of a pipeline of stages
+  // Of pipelines: pipeline_points.hpp.
+  seconds_per_micro_batch,
+  wan_speed_up,
+  prefill_utilization
 };
+bool is_of_pipelines(Quantity quantity);
 const char* to_string(Quantity quantity);  // "step_seconds"
 
 // One published value: a number, or only whether the system ran at all.
@@ -64,9 +68,9 @@ struct PaperExperiment {
   Quantity quantity = Quantity::step_seconds;
   double flops_per_token = 0;  // for tflops and mfu
   double peak_tflops = 0;      // of a GPU, for mfu
-  // A pipeline whose stages' times are given: `settings` are those of stage_pipeline(), policies
-  // are orders of passes, and there is no model and no machine.
-  bool of_stages = false;
+  // A pipeline: `settings` are those of pipeline_value(), policies are orders of passes, and memory
+  // is not looked at.
+  bool of_pipelines = false;
   std::string model;  // built-in, or a file beside the paper's
   std::int64_t batch = 1, sequence = 1024;
   std::int64_t micro_batch = 0;  // 0: the whole batch at once
@@ -111,7 +115,7 @@ enum class ConstantKind : std::uint8_t { continuous, discrete };
 struct PaperConstant {
   // "machine.KEY" (a row of the table of drives: "machine.ssd.by_count.12"), "framework.NAME.KEY",
   // "policy.NAME.OPTION", "workload.KEY" of the experiments themselves, or "stage.KEY" of the
-  // settings of pipelines of stages.
+  // settings of pipelines.
   std::string key;
   std::vector<std::string> with;  // keys of the same file and number, which change together with it
   ConstantKind kind = ConstantKind::continuous;

@@ -23,7 +23,7 @@ const std::vector<std::pair<std::string, std::string>>& machine_files();
 
 namespace {
 
-constexpr std::array<std::pair<const char*, Quantity>, 10> quantities = {
+constexpr std::array<std::pair<const char*, Quantity>, 12> quantities = {
     {{"step_seconds", Quantity::step_seconds},
      {"forward_seconds", Quantity::forward_seconds},
      {"backward_seconds", Quantity::backward_seconds},
@@ -33,7 +33,9 @@ constexpr std::array<std::pair<const char*, Quantity>, 10> quantities = {
      {"tokens_per_gpu_second", Quantity::tokens_per_gpu_second},
      {"tflops", Quantity::tflops},
      {"mfu", Quantity::mfu},
-     {"seconds_per_micro_batch", Quantity::seconds_per_micro_batch}}};
+     {"seconds_per_micro_batch", Quantity::seconds_per_micro_batch},
+     {"wan_speed_up", Quantity::wan_speed_up},
+     {"prefill_utilization", Quantity::prefill_utilization}}};
 
 // A table of the file, read key by key; keys nobody asked for are errors.
 class Section {
@@ -237,11 +239,13 @@ PaperExperiment read_experiment(Section& section) {
   e.values = section.texts("values");
   static constexpr std::array<std::pair<const char*, bool>, 2> kinds = {
       {{"training", false}, {"pipeline", true}}};
-  e.of_stages = read_word(section, "kind", "training", kinds);
-  if (e.of_stages != (e.quantity == Quantity::seconds_per_micro_batch))
-    section.fail(section.need("quantity"), "seconds_per_micro_batch are of kind \"pipeline\"",
-                 "give both, or neither");
-  e.model = e.of_stages || e.axis == "model" ? section.text("model", "") : section.text("model");
+  e.of_pipelines = read_word(section, "kind", "training", kinds);
+  if (e.of_pipelines != is_of_pipelines(e.quantity))
+    section.fail(section.need("quantity"),
+                 fmt::format("{} is not of this kind of experiment", to_string(e.quantity)),
+                 "kind = \"pipeline\" has seconds_per_micro_batch, wan_speed_up and "
+                 "prefill_utilization, and nothing else has them");
+  e.model = e.of_pipelines || e.axis == "model" ? section.text("model", "") : section.text("model");
   e.batch = section.count("batch", 1);
   e.sequence = section.count("sequence", 1024);
   e.micro_batch = section.count("micro_batch", 0);
@@ -355,6 +359,11 @@ std::optional<PaperText> beside(const Paper& paper, const std::string& name) {
 }
 
 }  // namespace
+
+bool is_of_pipelines(Quantity quantity) {
+  return quantity == Quantity::seconds_per_micro_batch || quantity == Quantity::wan_speed_up ||
+         quantity == Quantity::prefill_utilization;
+}
 
 const char* to_string(Quantity quantity) {
   for (const auto& [name, known] : quantities) {

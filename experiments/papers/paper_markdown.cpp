@@ -298,7 +298,7 @@ void add_experiment(const Paper& paper, const PaperExperiment& e, const Experime
   for (const SystemResult& system : result.systems) {
     fmt::format_to(
         to, "* {}: {}; closed form: {}\n", system.name, priced_as(e, system, "`"),
-        e.of_stages ? "(M + P - 1) passes and a message each way" : overlap_text(system.overlap));
+        e.of_pipelines ? pipeline_closed_form_text(e.quantity) : overlap_text(system.overlap));
   }
   fmt::format_to(
       to,
@@ -345,7 +345,7 @@ std::string accuracy_markdown(const std::vector<PaperReport>& reports, const std
     add_constants(result, out);
     const bool has_memory =
         std::any_of(result.paper.experiments.begin(), result.paper.experiments.end(),
-                    [](const PaperExperiment& e) { return !e.of_stages; });
+                    [](const PaperExperiment& e) { return !e.of_pipelines; });
     if (has_memory) fmt::format_to(to, "\n{}.\n", verdicts_text(result));
     for (std::size_t i = 0; i < result.experiments.size(); ++i)
       add_experiment(result.paper, result.paper.experiments[i], result.experiments[i], out);

@@ -6,9 +6,9 @@
 
 #include "base/errors.hpp"
 #include "base/suggest.hpp"
-#include "experiments/pipelines/stage_pipeline.hpp"
 #include "experiments/plan/rank_problem.hpp"
 #include "policies/common/policy.hpp"
+#include "policies/pipeline/orders.hpp"
 
 namespace spillway {
 
@@ -221,8 +221,10 @@ PointProblem problem_at(const Paper& paper, const PointId& point, const Tuning& 
   return one;
 }
 
-std::vector<std::string> stage_settings_at(const Paper& paper, const PointId& point,
-                                           const Tuning& tuning) {
+namespace {
+
+std::vector<std::string> pipeline_settings_at(const Paper& paper, const PointId& point,
+                                              const Tuning& tuning = {}) {
   const PaperExperiment& experiment = paper.experiments[point.experiment];
   std::vector<std::string> settings = experiment.settings;
   const std::vector<std::string>& own = system_of(paper, point).settings;
@@ -231,15 +233,18 @@ std::vector<std::string> stage_settings_at(const Paper& paper, const PointId& po
   return tuned_stage_settings(paper, tuning, settings);
 }
 
-double stage_value_at(const Paper& paper, const PointId& point, const Tuning& tuning) {
-  const StagePipeline pipeline = stage_pipeline(stage_settings_at(paper, point, tuning));
-  return pipeline.seconds_per_micro_batch(PipelineOrder(system_of(paper, point).policy));
+}  // namespace
+
+PipelineValue pipeline_value_at(const Paper& paper, const PointId& point, const Tuning& tuning) {
+  return pipeline_value(paper.experiments[point.experiment].quantity,
+                        system_of(paper, point).policy, pipeline_settings_at(paper, point, tuning));
 }
 
 std::string run_of(const Paper& paper, const PointId& point) {
-  if (paper.experiments[point.experiment].of_stages)
-    return fmt::format("{}\n{}", PipelineOrder(system_of(paper, point).policy).text(),
-                       fmt::join(stage_settings_at(paper, point), "\n"));
+  if (paper.experiments[point.experiment].of_pipelines)
+    return fmt::format("{}\n{}\n{}", to_string(paper.experiments[point.experiment].quantity),
+                       PipelineOrder(system_of(paper, point).policy).text(),
+                       fmt::join(pipeline_settings_at(paper, point), "\n"));
   PointProblem one = problem_at(paper, point);
   one.problem.machine.sources.clear();
   const Workload& workload = one.problem.workload;
@@ -284,7 +289,9 @@ double quantity_of(const SimulationResult& result, const Problem& problem,
     case Quantity::mfu:
       return throughput_of(result.tokens_per_second, problem, experiment);
     case Quantity::seconds_per_micro_batch:
-      break;  // stage_value_at()
+    case Quantity::wan_speed_up:
+    case Quantity::prefill_utilization:
+      break;  // pipeline_value_at()
   }
   SPILLWAY_ASSERT(false);
 }

@@ -9,6 +9,7 @@
 #include "base/errors.hpp"
 #include "experiments/papers/paper.hpp"
 #include "experiments/papers/paper_constants.hpp"
+#include "experiments/papers/pipeline_points.hpp"
 #include "sim/simulate.hpp"
 
 namespace spillway {
@@ -59,11 +60,9 @@ struct PointProblem {
 // Throws InputError for what is wrong with it.
 PointProblem problem_at(const Paper& paper, const PointId& point, const Tuning& tuning = {});
 
-// Of an experiment of stages: the settings of stage_pipeline(), `tuning` applied; and the point's
-// value of the experiment's quantity.
-std::vector<std::string> stage_settings_at(const Paper& paper, const PointId& point,
-                                           const Tuning& tuning = {});
-double stage_value_at(const Paper& paper, const PointId& point, const Tuning& tuning = {});
+// Of an experiment of pipelines.
+PipelineValue pipeline_value_at(const Paper& paper, const PointId& point,
+                                const Tuning& tuning = {});
 
 // All that a simulated step depends on, as text: points that are alike in it are one run, whatever
 // their figures show of it. Sources of the machine's numbers are left out.

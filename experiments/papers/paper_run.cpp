@@ -10,7 +10,6 @@
 #include "base/errors.hpp"
 #include "experiments/papers/closed_form.hpp"
 #include "experiments/papers/refit.hpp"
-#include "experiments/pipelines/stage_pipeline.hpp"
 #include "experiments/plan/evaluate.hpp"
 #include "experiments/plan/rank_problem.hpp"
 #include "policies/common/policy.hpp"
@@ -119,10 +118,10 @@ bool is_of_memory(const PaperConstant& constant) {
 // Continuous constants that were fitted on points with a number of the same system: of its name,
 // or of its policy in its framework.
 std::vector<std::size_t> constants_fitted_on(const Paper& paper, const PaperSystem& system,
-                                             bool of_stages = false) {
+                                             bool of_pipelines = false) {
   const auto is_same = [&](const PaperSystem& other) {
     return other.name == system.name ||
-           (!of_stages && other.framework == system.framework &&
+           (!of_pipelines && other.framework == system.framework &&
             canonical_policy(other.policy) == canonical_policy(system.policy));
   };
   std::vector<std::size_t> all;
@@ -200,8 +199,8 @@ class Run {
     point.published = published_at(paper_, id);
     if (!point.published.given) return point;
     announce(where(id));
-    if (experiment.of_stages) {
-      naming(where(id), [&] { run_stages(id, point); });
+    if (experiment.of_pipelines) {
+      naming(where(id), [&] { run_pipelines(id, point); });
       return point;
     }
     naming(where(id), [&] {
@@ -224,16 +223,17 @@ class Run {
     return point;
   }
 
-  void run_stages(const PointId& id, PaperPoint& point) {
-    point.of_stages = point.fits = true;
-    point.simulated = stage_value_at(paper_, id);
-    point.closed_form = stage_pipeline(stage_settings_at(paper_, id)).closed_form();
+  void run_pipelines(const PointId& id, PaperPoint& point) {
+    point.of_pipelines = point.fits = true;
+    const PipelineValue value = pipeline_value_at(paper_, id);
+    point.simulated = value.value;
+    point.closed_form = value.closed_form;
     point.counts = spillway::counts(paper_, id);
     point.chosen = is_chosen(paper_, id);
     constexpr double little = 0.01;
     for (const std::size_t c : constants_fitted_on(paper_, system_of(paper_, id), true)) {
-      const double more = stage_value_at(paper_, id, {{c, 1 + little}});
-      const double less = stage_value_at(paper_, id, {{c, 1 - little}});
+      const double more = pipeline_value_at(paper_, id, {{c, 1 + little}}).value;
+      const double less = pipeline_value_at(paper_, id, {{c, 1 - little}}).value;
       point.fitted_share += std::abs(std::log(more / less) / std::log((1 + little) / (1 - little)));
     }
   }
@@ -384,9 +384,10 @@ SystemErrors errors_of(const std::vector<PaperPoint>& points) {
 }
 
 Ordering ordering_of(const std::vector<SystemResult>& systems, Quantity quantity) {
-  const bool less_is_better = quantity != Quantity::tokens_per_second &&
-                              quantity != Quantity::tokens_per_gpu_second &&
-                              quantity != Quantity::tflops && quantity != Quantity::mfu;
+  const bool less_is_better =
+      quantity != Quantity::tokens_per_second && quantity != Quantity::tokens_per_gpu_second &&
+      quantity != Quantity::tflops && quantity != Quantity::mfu &&
+      quantity != Quantity::wan_speed_up && quantity != Quantity::prefill_utilization;
   constexpr double worst = std::numeric_limits<double>::infinity();
   const auto cost = [&](bool fits, const std::optional<double>& number) {
     if (!fits) return worst;

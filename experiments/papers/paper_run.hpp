@@ -28,9 +28,9 @@ struct PaperPoint {
   // Constants of memory that were chosen with a verdict on its run in view; and those within whose
   // range the verdict is another one. Places in Paper::constants_chosen.
   std::vector<std::size_t> verdict_seen_by, hangs_on;
-  bool of_stages = false;   // whose memory is not modelled
-  std::string same_run_as;  // the point of another figure that counts in its place
-  bool counts = true;       // false: it is apart, or another point counts in its place
+  bool of_pipelines = false;  // whose memory is not modelled
+  std::string same_run_as;    // the point of another figure that counts in its place
+  bool counts = true;         // false: it is apart, or another point counts in its place
   // The first point of the same run, whose verdict on memory counts for all of them; empty: this.
   std::string verdict_as;
 
@@ -43,7 +43,7 @@ struct PaperPoint {
   }
   bool is_prediction() const { return error() && counts && !is_fitted(); }
   bool verdict_counts() const {
-    return published.given && !of_stages && same_run_as.empty() && verdict_as.empty();
+    return published.given && !of_pipelines && same_run_as.empty() && verdict_as.empty();
   }
 };
 

@@ -88,7 +88,7 @@ std::string role_text(const PaperPoint& point) {
 }
 
 std::string margin_words(const Paper& paper, const PaperPoint& point) {
-  if (point.of_stages) return "-";
+  if (point.of_pipelines) return "-";
   const FitMargin& margin = point.margin;
   const std::string bytes = format_bytes(std::abs(static_cast<double>(margin.bytes)));
   if (!margin.share) return fmt::format("{}: none, {} lacking", to_string(margin.tier), bytes);
@@ -225,10 +225,10 @@ std::string freedom_text(const PaperResult& result) {
 }
 
 std::string fits_text(const SystemResult& system) {
-  const bool of_stages = std::all_of(
+  const bool of_pipelines = std::all_of(
       system.points.begin(), system.points.end(),
-      [](const PaperPoint& point) { return point.of_stages || !point.published.given; });
-  if (of_stages) return "-";
+      [](const PaperPoint& point) { return point.of_pipelines || !point.published.given; });
+  if (of_pipelines) return "-";
   if (system.errors.fits_known == 0) return "counted elsewhere";
   int narrow = 0, hanging = 0;
   for (const PaperPoint& point : system.points) {

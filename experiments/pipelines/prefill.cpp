@@ -100,8 +100,9 @@ class PrefillController {
   PrefillResult place(const std::vector<PrefillRequest>& requests) {
     PrefillResult result;
     result.requests = requests.size();
-    double busy = 0, tokens = 0;
+    double busy = 0, tokens = 0, offered = 0;
     for (std::size_t r = 0; r < requests.size(); ++r) {
+      offered += static_cast<double>(settings_.gpus * times_.part_ns(requests[r].tokens));
       std::optional<PlacedPrefill> best = first_fit(requests[r]);
       if (!best) continue;
       best->request = r;
@@ -116,7 +117,9 @@ class PrefillController {
     const double all = static_cast<double>(settings_.steps) * static_cast<double>(step_);
     result.step_ns = step_;
     result.training_busy = plan_.result->busy;
-    result.all_busy = plan_.result->busy + busy / all / (replicas_ * plan_.shape.gpus);
+    const double workers = replicas_ * plan_.shape.gpus;
+    result.all_busy = plan_.result->busy + busy / all / workers;
+    result.offered_busy = std::min(1.0, plan_.result->busy + offered / all / workers);
     result.tokens_per_second = tokens / (all * 1e-9);
     const double weights =
         (static_cast<double>(unit_elements(settings_.model, 0)) *

@@ -47,7 +47,10 @@ struct PlacedPrefill {
 struct PrefillResult {
   std::vector<PlacedPrefill> placed;
   std::size_t requests = 0;
-  double training_busy = 0;          // share of the workers' time that training computes
+  double training_busy = 0;  // share of the workers' time that training computes
+  // And if every request were placed that arrives, as far as there is time: what a count of work
+  // says.
+  double offered_busy = 0;
   double all_busy = 0;               // with prefills
   double tokens_per_second = 0;      // of prefills
   double weight_bytes = 0;           // of the inference model, on a GPU
