@@ -27,7 +27,10 @@ class PipelineGraph {
       guests_[{guest.pipeline, guest.gpu, guest.before}].push_back(&guest);
     add_links();
     for (int p = 0; p < times.pipelines; ++p) add_pipeline(p);
-    for (int p = 0; p < times.pipelines; ++p) add_edges_of(p);
+    for (int p = 0; p < times.pipelines; ++p) {
+      add_edges_of(p);
+      add_embedding_sum(p);
+    }
     list_edges();
     graph_.describe = [this](std::uint32_t activity) { return names_[activity]; };
   }
@@ -175,13 +178,29 @@ class PipelineGraph {
     }
   }
 
+  // Both copies of a tied embedding wait for it.
+  void add_embedding_sum(int p) {
+    const std::size_t first = index(shape_.gpu_of(0));
+    const std::size_t last = index(shape_.gpu_of(shape_.stages() - 1));
+    if (times_.embedding_ns == 0 || first == last) return;
+    const std::uint32_t sum =
+        add({on_the_way_, 0, 0, times_.embedding_ns},
+            fmt::format("sum of the embedding's gradients of pipeline {}", p));
+    for (const std::size_t gpu : {first, last}) {
+      add_edge(updates_[index(p)][gpu] - 1, sum);  // after the sums over replicas
+      add_edge(sum, updates_[index(p)][gpu]);
+    }
+  }
+
   // Returns the activity that ends when what was sent has arrived.
   std::uint32_t send(int p, const StageHop& hop, std::uint32_t after, const Pass& pass, int to) {
     const PipelineLink& link = times_.links[index(hop.link)];
     const std::string name = fmt::format("{} from stage {} to {}, micro-batch {} of pipeline {}",
                                          link.name, pass.stage, to, pass.micro_batch, p);
-    const std::uint32_t activity = add(
-        {lane_of(hop, link.in_turns ? 0 : p, pass.stage, to), demand_of(hop), hop.bytes, 0}, name);
+    const std::uint32_t activity =
+        add({lane_of(hop, link.in_turns ? 0 : p, shape_.gpu_of(pass.stage), shape_.gpu_of(to)),
+             demand_of(hop), hop.bytes, 0},
+            name);
     add({on_the_way_, 0, 0, hop.latency_ns + jitter_ns(link)}, name);
     const std::uint32_t arrival = add({on_the_way_, 0, 0, 0}, name);
     add_edge(after, activity);
@@ -204,7 +223,7 @@ class PipelineGraph {
     const auto [known, is_new] = link_lanes_.try_emplace({who, from, to}, 0);
     if (is_new)
       known->second =
-          add_lane(fmt::format("{}, stage {} to {}", times_.links[index(hop.link)].name, from, to),
+          add_lane(fmt::format("{}, GPU {} to {}", times_.links[index(hop.link)].name, from, to),
                    LaneOrder::ready, 1);
     return known->second;
   }
@@ -248,7 +267,7 @@ class PipelineGraph {
   std::vector<std::string> names_;  // by activity
   std::uint32_t on_the_way_ = 0;
   std::vector<std::uint32_t> resources_;  // by link, where it has a capacity
-  std::map<std::tuple<int, int, int>, std::uint32_t> link_lanes_;  // by who takes turns, from, to
+  std::map<std::tuple<int, int, int>, std::uint32_t> link_lanes_;  // by who takes turns, GPUs
   std::map<std::pair<int, double>, std::uint32_t> demands_;        // by link and rate
   std::vector<std::vector<std::vector<std::uint32_t>>> passes_;  // by pipeline, GPU, place in order
   std::vector<std::vector<std::uint32_t>> updates_;              // by pipeline and GPU

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "policies/schedule/moved.hpp"
+
 namespace spillway {
 
 namespace {
@@ -37,16 +39,7 @@ const char* name_among_ranks(const TaskClass& task_class) {
 TaskClass class_of(const Schedule& schedule, const Task& task) {
   TaskClass result{task.lane, task.kind, std::nullopt};
   if (!moves_bytes(task.kind) || task.access_count == 0) return result;
-  const std::span<const Access> accesses = schedule.accesses(task);
-  const Access* named = &accesses[0];
-  // What is written to the SSD may come from a host buffer that tensors of several kinds share:
-  // where it goes to says what it is.
-  if (task.kind == TaskKind::write) {
-    const auto is_destination = [](const Access& one) { return one.role == Role::destination; };
-    const auto found = std::find_if(accesses.begin(), accesses.end(), is_destination);
-    if (found != accesses.end()) named = &*found;
-  }
-  result.buffer = schedule.buffers()[named->buffer].kind;
+  result.buffer = schedule.buffers()[moved_by(task, schedule.accesses(task)).buffer].kind;
   return result;
 }
 

@@ -86,8 +86,18 @@ void run(const PipelineOptions& options, int& exit_code) {
   std::vector<PipelinePlan> plans;
   {
     Activity activity("simulating pipelines");
-    for (const PipelineOrder& order : options.chosen_orders(request))
-      plans.push_back(plan_pipeline(request, order));
+    for (const PipelineOrder& order : options.chosen_orders(request)) {
+      if (!options.problem.chooses_micro_batch()) {
+        plans.push_back(plan_pipeline(request, order));
+        continue;
+      }
+      auto plan = plan_pipeline_at_its_best(request, order);
+      if (plan) plans.push_back(std::move(*plan));
+    }
+    if (plans.empty())
+      throw InputError("pipeline: no order suits a micro-batch that the batch divides into",
+                       "choose a batch of a multiple of the replicas, and for interleaved of the "
+                       "workers in a row, too");
   }
   const bool one_is_asked = options.prefill.asked() || !options.trace.empty();
   if (one_is_asked && plans.size() != 1)

@@ -12,33 +12,39 @@ void PipelineOptions::add_to(CLI::App& command) {
   command
       .add_option("--order", orders,
                   "orders of passes, each with options as NAME:OPTION=VALUE; all that suit the "
-                  "batch, unless given (`spillway policies` lists them)")
+                  "batch or, with what-if, 1f1b unless given (`spillway policies` lists them)")
       ->type_name("ORDER");
   command.add_option("--centers", centers,
                      "TOML file of data centres and the WAN between them (docs/pipelines.md); "
                      "without it all nodes of the machine are in one");
   command.add_option("--wan", wan, "override keys of every WAN link, e.g. --wan flows=1 rtt=40ms")
       ->type_name("KEY=VALUE");
-  command.add_option("--pipeline", pipeline,
-                     "pipeline parallelism: workers of a pipeline, one after the other; all nodes' "
-                     "unless given");
+  command
+      .add_option("--pipeline", pipeline,
+                  "pipeline parallelism: workers of a pipeline, one after the other; all nodes' "
+                  "unless given")
+      ->check(CLI::Range(1, 1000000));
   command
       .add_option("--replicas", replicas,
                   "data parallelism: pipelines, each on its share of the batch")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000000));
   command
       .add_option(
           "--tensor", tensor,
           "tensor parallelism: GPUs of a node that are a worker, which layers are split over")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000000));
   command
       .add_option("--recompute", recompute,
                   "on: layers keep their inputs alone | off: all | auto: on where all does not fit")
       ->check(CLI::IsMember({"on", "off", "auto"}))
       ->capture_default_str();
-  command.add_option("--cell", cell,
-                     "of order atlas: pipelines that take turns on the WAN; a divisor of the "
-                     "replicas, next to a transfer's time in forward passes unless given");
+  command
+      .add_option("--cell", cell,
+                  "of order atlas: pipelines that take turns on the WAN; a divisor of the "
+                  "replicas, next to a transfer's time in forward passes unless given")
+      ->check(CLI::Range(1, 1000000));
   command.add_flag(
       "--sends-wait", sends_wait,
       "a worker that sends waits until it has arrived, as with blocking sends of NCCL");
@@ -82,7 +88,7 @@ void PipelineOptions::add_to(CLI::App& command) {
                      "bound on the time to the first token, e.g. 2s; what would take longer goes "
                      "elsewhere. Not bounded unless given");
   command.add_option("--prefill-steps", prefill.steps, "steps of training that are looked at")
-      ->check(CLI::Range(1, 100000))
+      ->check(CLI::Range(1, 1000))
       ->capture_default_str();
 
   command.add_option("--trace", trace,
@@ -91,12 +97,20 @@ void PipelineOptions::add_to(CLI::App& command) {
 }
 
 PipelineRequest PipelineOptions::request() const {
+  if (problem.workload.contains("ranks"))
+    throw InputError("pipeline: ranks are replicas here", "give the number of replicas");
+  if (what_if && (prefill.asked() || !trace.empty()))
+    throw InputError("pipeline: what-if has neither prefills nor a trace",
+                     "ask them of the choice that is to be looked at");
   ProblemOptions whole = problem;
   whole.workload["ranks"] = "1";  // of the machine as a whole; replicas are said here
   PipelineRequest request;
   request.problem = whole.problem();
   request.centers = centers.empty() ? one_data_center(request.problem.machine.cluster.nodes)
                                     : load_data_centers(centers);
+  if (!wan.empty() && request.centers.links.empty())
+    throw InputError("pipeline: there is no WAN whose keys could be set",
+                     "name a file of data centres with links between them");
   for (const std::string& assignment : wan) set_on_links(request.centers, assignment);
   request.tensor = tensor;
   request.replicas = replicas;
@@ -125,8 +139,14 @@ std::vector<PipelineOrder> PipelineOptions::chosen_orders(const PipelineRequest&
     PipelineOrder order(info.name);
     const auto batches = static_cast<int>(workload.batch / workload.micro_batch / request.replicas);
     const bool has_stages = request.gpus * order.chunks() <= request.problem.model.layers;
-    if (has_stages && order.suits(request.gpus, batches)) all.push_back(std::move(order));
+    if (has_stages && (problem.chooses_micro_batch() || order.suits(request.gpus, batches)))
+      all.push_back(std::move(order));
   }
+  if (all.empty())
+    throw InputError(
+        fmt::format("pipeline: no order suits {} workers in a row and the {} layers of {}",
+                    request.gpus, request.problem.model.layers, request.problem.model.name),
+        "give a pipeline of as many workers as there are layers, or fewer");
   return all;
 }
 

@@ -60,7 +60,7 @@ std::string text_of(const std::vector<PipelinePlan>& plans) {
   const Workload& workload = request.problem.workload;
   std::string text = fmt::format(
       "{} on {}, {}: {} pipeline{} of {} worker{} ({}), {} GPU{} a worker\n"
-      "  {} sequences of {} tokens a step, {} micro-batches of {} in each pipeline\n",
+      "  {} sequences of {} tokens a step, {} in each pipeline\n",
       request.problem.model.name, request.problem.machine.name, request.centers.name,
       request.replicas, request.replicas == 1 ? "" : "s", request.gpus,
       request.gpus == 1 ? "" : "s", places_text(first), request.tensor,
@@ -71,15 +71,17 @@ std::string text_of(const std::vector<PipelinePlan>& plans) {
     text +=
         fmt::format("  a transfer over the WAN takes as long as {:.2f} forward passes of a stage\n",
                     first.wan_forwards);
-  text += fmt::format("{:<28} {:>10} {:>11} {:>9} {:>6} {:>10} {:>10} {:>10}\n", "order", "step",
-                      "tokens/s", "computes", "holds", "recompute", "GPU needs", "of");
+  text +=
+      fmt::format("{:<28} {:>6} {:>10} {:>11} {:>9} {:>6} {:>10} {:>10} {:>10}\n", "order", "micro",
+                  "step", "tokens/s", "computes", "holds", "recompute", "GPU needs", "of");
   double most = 0;
   for (const PipelinePlan& plan : plans) most = std::max(most, plan.tokens_per_second());
   for (const PipelinePlan& plan : plans) {
     const bool fits = plan.result.has_value();
     const bool is_fastest = fits && plans.size() > 1 && plan.tokens_per_second() == most;
     fmt::format_to(std::back_inserter(text),
-                   "{:<28} {:>10} {:>11} {:>9} {:>6} {:>10} {:>10} {:>10}{}\n", plan.order,
+                   "{:<28} {:>6} {:>10} {:>11} {:>9} {:>6} {:>10} {:>10} {:>10}{}\n", plan.order,
+                   plan.request.problem.workload.micro_batch,
                    fits ? seconds(plan.result->step_ns) : "-",
                    fits ? fmt::format("{:.1f}", plan.tokens_per_second()) : "-",
                    fits ? fmt::format("{:.1f} %", 100 * plan.result->busy) : "does not", plan.held,
@@ -173,6 +175,7 @@ ordered_json to_json(const PipelinePlan& plan) {
   ordered_json json = {{"order", plan.order},
                        {"fits", plan.result.has_value()},
                        {"stages", plan.shape.stages()},
+                       {"micro_batch", plan.request.problem.workload.micro_batch},
                        {"micro_batches", plan.shape.micro_batches},
                        {"data_centers", centers},
                        {"layers", plan.layers_of},

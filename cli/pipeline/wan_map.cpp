@@ -74,7 +74,7 @@ void add_wan_map(CLI::App& app) {
       ->check(CLI::Range(1.0, 1e6))
       ->capture_default_str();
   command->add_option("--latency", axes.latency, "one way, in forward passes")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();
   command
       ->add_option("--most-cell", axes.most_cell, "pipelines that take turns on the WAN, at most")

@@ -43,7 +43,7 @@ std::string summary_line(const KneeCurve& curve) {
   return text +
          fmt::format(" {:>14} {:>10.1f} {:>8}  {}{}\n", knee.text, knee.tokens_per_second,
                      percent(knee.tokens_per_second / curve.most_tokens_per_second), knee.bound_by,
-                     is_least ? ", at the least tried that fits: no more of it is needed" : "");
+                     is_least ? ", at the least tried that fits" : "");
 }
 
 std::string waits_text(const KneePoint& point) {

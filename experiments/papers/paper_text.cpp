@@ -20,7 +20,7 @@ std::string errors_text(const SystemErrors& errors, const std::string& axis, con
         share_text(errors.closed_form_mean), errors.nearer);
   }
   if (errors.fitted > 0) {
-    text += fmt::format("{}fitted points: mean {} ({})", text.empty() ? "" : "; ",
+    text += fmt::format("{}fitted or chosen points: mean {} ({})", text.empty() ? "" : "; ",
                         share_text(errors.fitted_mean), errors.fitted);
   }
   if (errors.fits_known > 0)

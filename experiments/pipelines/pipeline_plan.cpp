@@ -27,6 +27,10 @@ int divisor_next_to(int whole, double wanted) {
   return best;
 }
 
+double rate_inside(const Machine& node) {
+  return node.cluster.nvlink > 0 ? node.cluster.nvlink : std::min(node.pcie.h2d, node.pcie.d2h);
+}
+
 class PipelineBuilder {
  public:
   PipelineBuilder(const PipelineRequest& request, const PipelineOrder& order)
@@ -71,6 +75,11 @@ class PipelineBuilder {
       fail(fmt::format("a batch of {} does not divide into micro-batches of {} for {} replicas",
                        workload.batch, workload.micro_batch, request.replicas),
            "choose a batch that is a multiple of both");
+    for (std::int64_t unit = 0; unit < unit_count(problem.model); ++unit) {
+      if (trained_elements(problem.model, unit) != unit_elements(problem.model, unit))
+        fail("it trains whole models, and some of this one's parameters are frozen",
+             "leave out adapters and layers to train");
+    }
     workload.batch /= request.replicas;
     workload.ranks = 1;
     problem.validate();
@@ -118,22 +127,25 @@ class PipelineBuilder {
     for (const PassOrder& of_pipeline : orders) check_order(plan_.shape, of_pipeline);
     find_activations(orders);
     plan_.result.reset();
-    if (plan_.memory.fits())
-      plan_.result = simulate_pipelines(plan_.shape, plan_.times, orders, request_.seed);
+    if (plan_.memory.fits()) simulate(orders);
   }
 
-  // Seconds of a layer's sums over the GPUs of a worker, of which forward has two and backward two
-  // (Shoeybi et al., "Megatron-LM", 2019, Sec. 3).
-  double tensor_seconds() const {
-    if (request_.tensor == 1) return 0;
-    const RankGroup group{{request_.tensor, 1}};
-    return 2 * collective_seconds(cluster_, TaskKind::all_reduce, group, checkpoint_bytes(problem_),
-                                  inside_rate(), cluster_.nic);
+  // Pipelines that share no turns are alike, but for the jitter of their messages: the slowest ends
+  // the step.
+  void simulate(const std::vector<PassOrder>& orders) {
+    const auto& links = plan_.times.links;
+    const bool differ = std::any_of(links.begin(), links.end(),
+                                    [](const PipelineLink& link) { return link.jitter_ns > 0; });
+    const int groups = differ ? request_.replicas / plan_.times.pipelines : 1;
+    for (int group = 0; group < groups; ++group) {
+      const std::uint64_t seed = request_.seed * 0x100000001b3 + static_cast<std::uint64_t>(group);
+      PipelineResult one = simulate_pipelines(plan_.shape, plan_.times, orders, seed);
+      if (!plan_.result || one.step_ns > plan_.result->step_ns) plan_.result = std::move(one);
+    }
   }
-  double inside_rate() const {
-    return cluster_.nvlink > 0 ? cluster_.nvlink
-                               : std::min(problem_.machine.pcie.h2d, problem_.machine.pcie.d2h);
-  }
+
+  double tensor_seconds() const { return tensor_sum_seconds(problem_, request_.tensor); }
+  double inside_rate() const { return rate_inside(problem_.machine); }
 
   void find_stage_times() {
     const double forward = costs_.forward_seconds() / request_.tensor + tensor_seconds();
@@ -175,11 +187,24 @@ class PipelineBuilder {
     const int replicas = request_.replicas;
     if (replicas == 1) return 0;
     const double bytes = parameters_of(stage) * static_cast<double>(problem_.gradient_bytes());
-    const bool inside = replicas <= workers_per_node_;
+    const bool inside = is_inside(plan_.shape.gpu_of(stage));
     const double rate = inside ? inside_rate() * request_.tensor : nic();
     const double step =
         static_cast<double>(inside ? cluster_.nvlink_latency_ns : cluster_.nic_latency_ns) * 1e-9;
     return 2.0 * (replicas - 1) / replicas * bytes / rate + 2.0 * (replicas - 1) * step;
+  }
+  // A worker's number in its data centre, of the first replica of a place.
+  int first_worker(int place) const {
+    const auto& center_of = plan_.center_of;
+    const auto begin =
+        std::find(center_of.begin(), center_of.end(), center_of[static_cast<std::size_t>(place)]);
+    return (place - static_cast<int>(begin - center_of.begin())) * request_.replicas;
+  }
+  int node_of(int worker) const { return worker / workers_per_node_; }
+  // Whether all replicas of a place are on one node.
+  bool is_inside(int place) const {
+    const int first = first_worker(place);
+    return node_of(first) == node_of(first + request_.replicas - 1);
   }
   double update_seconds(int stage) const {
     return parameters_of(stage) / request_.tensor / costs_.updates_per_second(Lane::gpu_compute);
@@ -209,6 +234,7 @@ class PipelineBuilder {
       times.outputs[s] = hop(from, to);
       times.gradients[s] = hop(to, from);
     }
+    times.embedding_ns = embedding_ns();
   }
 
   const WanLink* wan_between(int from, int to) const {
@@ -229,7 +255,9 @@ class PipelineBuilder {
     double slowest = 0;
     for (int s = 0; s + 1 < plan_.shape.stages(); ++s) {
       const WanLink* link = wan_between(plan_.shape.gpu_of(s), plan_.shape.gpu_of(s + 1));
-      if (link != nullptr) slowest = std::max(slowest, wan_bytes() / worker_rate(*link));
+      if (link == nullptr) continue;
+      const double share = link->total > 0 ? link->total / request_.replicas : worker_rate(*link);
+      slowest = std::max(slowest, wan_bytes() / std::min(worker_rate(*link), share));
     }
     std::int64_t forward = 0;
     for (const StageTimes& stage : plan_.times.stages)
@@ -255,10 +283,8 @@ class PipelineBuilder {
     hop.bytes = wan_bytes();
     if (const WanLink* wan = wan_between(from, to)) return over_wan(*wan, hop);
     hop.link = 0;
-    const int first = from * request_.replicas, first_of_next = to * request_.replicas;
-    const auto node = [&](int worker) { return worker / workers_per_node_; };
-    const int last = request_.replicas - 1;
-    if (node(std::min(first, first_of_next)) == node(std::max(first, first_of_next) + last)) {
+    const int first = first_worker(std::min(from, to)), next = first_worker(std::max(from, to));
+    if (node_of(first) == node_of(next + request_.replicas - 1)) {
       hop.rate = inside_rate();
       hop.latency_ns = cluster_.nvlink_latency_ns;
     } else {
@@ -266,6 +292,26 @@ class PipelineBuilder {
       hop.latency_ns = cluster_.nic_latency_ns;
     }
     return hop;
+  }
+
+  // A tied embedding's two gradients, each summed over the replicas, which then send a share each
+  // over the slowest link between first and last place.
+  std::int64_t embedding_ns() const {
+    const ModelSpec& model = problem_.model;
+    const PipelineTimes& times = plan_.times;
+    if (head_unit(model) != embedding_unit(model)) return 0;
+    double slowest = 0;
+    std::int64_t latency = 0;
+    for (const StageHop& hop : times.outputs) {
+      if (hop.link < 0) continue;
+      slowest = slowest == 0 ? hop.rate : std::min(slowest, hop.rate);
+      latency += hop.latency_ns;
+    }
+    if (slowest == 0) return 0;
+    const double bytes = static_cast<double>(unit_elements(model, embedding_unit(model))) *
+                         static_cast<double>(problem_.gradient_bytes());
+    const double of_one_pipeline = slowest / plan_.cell;
+    return to_ns(bytes / request_.replicas / of_one_pipeline) + latency;
   }
 
   // Pipelines that take turns send with the connections of all: what they send is scattered to
@@ -318,6 +364,12 @@ class PipelineBuilder {
     return layers * (static_cast<double>(checkpoint_bytes(problem_)) + saved);
   }
 
+  double recomputed_bytes_of_a_micro_batch() const {
+    const double layers = *std::max_element(plan_.layers_of.begin(), plan_.layers_of.end());
+    return layers * static_cast<double>(saved_bytes(problem_, saved_all(problem_.model))) /
+           request_.tensor;
+  }
+
   void find_activations(const std::vector<PassOrder>& orders) {
     plan_.held = 0;
     for (const PassOrder& order : orders) {
@@ -325,6 +377,14 @@ class PipelineBuilder {
       plan_.held = std::max(plan_.held, *std::max_element(held.begin(), held.end()));
     }
     plan_.memory.activations = plan_.held * activation_bytes_of_a_micro_batch();
+    if (plan_.recomputes) {
+      int recomputed = 0;
+      for (const PassOrder& order : orders) {
+        const std::vector<int> most = most_recomputed(order);
+        recomputed = std::max(recomputed, *std::max_element(most.begin(), most.end()));
+      }
+      plan_.memory.activations += recomputed * recomputed_bytes_of_a_micro_batch();
+    }
     plan_.memory.needed = fixed_bytes() + plan_.memory.activations;
   }
 
@@ -338,6 +398,14 @@ class PipelineBuilder {
 };
 
 }  // namespace
+
+double tensor_sum_seconds(const Problem& problem, int tensor) {
+  if (tensor == 1) return 0;
+  const Machine::Cluster& cluster = problem.machine.cluster;
+  return 2 * collective_seconds(cluster, TaskKind::all_reduce, RankGroup{{tensor, 1}},
+                                checkpoint_bytes(problem), rate_inside(problem.machine),
+                                cluster.nic);
+}
 
 double PipelinePlan::tokens_per_second() const {
   if (!result) return 0;
@@ -361,6 +429,23 @@ std::optional<std::vector<int>> place_stages(const DataCenters& centers, int gpu
   }
   if (static_cast<int>(places.size()) < gpus) return std::nullopt;
   return places;
+}
+
+std::optional<PipelinePlan> plan_pipeline_at_its_best(PipelineRequest request,
+                                                      const PipelineOrder& order) {
+  constexpr std::int64_t most_sequences = 32;
+  Workload& workload = request.problem.workload;
+  std::optional<PipelinePlan> best;
+  for (std::int64_t size = 1; size <= most_sequences; size *= 2) {
+    const std::int64_t sequences = size * std::max(1, request.replicas);
+    if (workload.batch % sequences != 0 ||
+        !order.suits(request.gpus, static_cast<int>(workload.batch / sequences)))
+      continue;
+    workload.micro_batch = size;
+    PipelinePlan plan = plan_pipeline(request, order);
+    if (!best || plan.tokens_per_second() > best->tokens_per_second()) best = std::move(plan);
+  }
+  return best;
 }
 
 PipelinePlan plan_pipeline(const PipelineRequest& request, const PipelineOrder& order) {

@@ -52,7 +52,7 @@ struct PipelinePlan {
   int cell = 1;
   bool recomputes = false;
   double wan_forwards = 0;  // C: the longest transfer over the WAN, alone, in forward passes
-  int held = 0;             // micro-batches per chunk that the GPU with the most holds at once
+  int held = 0;             // micro-batches of a stage, over its chunks, that a GPU holds at most
   PipelineMemory memory;
   // Nothing where it does not fit.
   std::optional<PipelineResult> result;
@@ -65,7 +65,15 @@ struct PipelinePlan {
 std::optional<std::vector<int>> place_stages(const DataCenters& centers, int gpus, int replicas,
                                              int workers_per_node);
 
+// Seconds of a layer's sums over the GPUs of a worker on one micro-batch, of which forward has two
+// and backward two (Shoeybi et al., "Megatron-LM", 2019, Sec. 3): of either.
+double tensor_sum_seconds(const Problem& problem, int tensor);
+
 // Throws InputError where the request makes no sense, or there is no room.
 PipelinePlan plan_pipeline(const PipelineRequest& request, const PipelineOrder& order);
+// With the fastest micro-batch of 1, 2, 4 .. 32 sequences that fits; nothing where the order suits
+// none that the batch divides into.
+std::optional<PipelinePlan> plan_pipeline_at_its_best(PipelineRequest request,
+                                                      const PipelineOrder& order);
 
 }  // namespace spillway

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <fstream>
 #include <map>
@@ -64,7 +65,7 @@ class PrefillTimes {
     const auto [known, is_new] = known_.try_emplace(whole, 0);
     if (is_new) known->second = seconds_of_layer(whole);
     const double layers = std::ceil(static_cast<double>(settings_.model.layers) / settings_.gpus);
-    return std::llround(known->second * layers / plan_.request.tensor * 1e9);
+    return std::llround(known->second * layers * 1e9);
   }
 
  private:
@@ -75,7 +76,8 @@ class PrefillTimes {
     problem.workload.ranks = 1;
     problem.workload.sequences_at_once = 1;
     problem.workload.sequence = tokens;
-    return Costs(problem).forward_seconds();
+    return Costs(problem).forward_seconds() / plan_.request.tensor +
+           tensor_sum_seconds(problem, plan_.request.tensor);
   }
 
   const PipelinePlan& plan_;
@@ -311,6 +313,7 @@ std::vector<PrefillRequest> load_requests(const std::string& path) {
     throw InputError(path + ": no such file of requests", "check the spelling of the path");
   std::vector<PrefillRequest> requests;
   int number = 0;
+  bool is_before_all = true;
   for (std::string line; std::getline(file, line);) {
     ++number;
     if (line.empty() || line.front() == '#') continue;
@@ -318,11 +321,14 @@ std::vector<PrefillRequest> load_requests(const std::string& path) {
     long long tokens = 0;
     char rest = 0;
     if (std::sscanf(line.c_str(), "%lf , %lld %c", &seconds, &tokens, &rest) != 2) {
-      if (number == 1) continue;  // the names of the columns
+      const bool is_first = std::exchange(is_before_all, false);
+      if (is_first && std::isalpha(static_cast<unsigned char>(line.front())) != 0)
+        continue;  // the names of the columns
       throw InputError(path, number, "it is not arrival,tokens", "write for example 0.25,1024");
     }
     if (!(seconds >= 0) || seconds > 1e9 || tokens < 1 || tokens > 100'000'000)
       throw InputError(path, number, "there is no such request", "seconds from 0 on, and tokens");
+    is_before_all = false;
     const PrefillRequest one{std::llround(seconds * 1e9), tokens};
     if (!requests.empty() && one.arrival_ns < requests.back().arrival_ns)
       throw InputError(path, number, "it arrives before the one above it",
@@ -335,6 +341,11 @@ std::vector<PrefillRequest> load_requests(const std::string& path) {
 std::vector<PrefillRequest> poisson_requests(double rate, std::int64_t least, std::int64_t most,
                                              std::int64_t end_ns, std::uint64_t seed) {
   SPILLWAY_ASSERT(rate > 0 && least >= 1 && most >= least);
+  constexpr double most_requests = 2e6;
+  if (rate * static_cast<double>(end_ns) * 1e-9 > most_requests)
+    throw InputError(fmt::format("{:g} requests a second are more than {:g} in {:.3g} s", rate,
+                                 most_requests, static_cast<double>(end_ns) * 1e-9),
+                     "look at fewer steps, or at fewer requests");
   std::vector<PrefillRequest> requests;
   double at = 0;
   for (std::uint64_t i = 0;; i += 2) {
@@ -360,6 +371,11 @@ std::int64_t PrefillResult::ttft_ns(double share) const {
 PrefillResult place_prefills(const PipelinePlan& plan, const PrefillSettings& settings,
                              const std::vector<PrefillRequest>& requests) {
   SPILLWAY_ASSERT(plan.result && settings.gpus >= 1 && settings.steps >= 1);
+  for (const PipelineLink& link : plan.times.links) {
+    if (link.jitter_ns > 0)
+      throw InputError("prefill: a controller that knows the schedule cannot know the WAN's jitter",
+                       "leave jitter out, and let a guard gap stand for it");
+  }
   return PrefillController(plan, settings).place(requests);
 }
 

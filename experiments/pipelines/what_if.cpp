@@ -12,9 +12,26 @@ namespace spillway {
 
 namespace {
 
-constexpr std::size_t most_centers = 12;
+constexpr std::size_t most_centers = 8;
+constexpr std::size_t most_choices = 100'000;
 
-// Every set but the empty one, the larger data centres first.
+// An order of the data centres in which each has a link to the next, the largest as early as that
+// allows; false: there is none.
+bool put_in_a_row(const DataCenters& all, std::vector<DataCenter>& left,
+                  std::vector<DataCenter>& row) {
+  if (left.empty()) return true;
+  for (std::size_t i = 0; i < left.size(); ++i) {
+    if (!row.empty() && all.link(row.back().name, left[i].name) == nullptr) continue;
+    row.push_back(left[i]);
+    left.erase(left.begin() + static_cast<std::ptrdiff_t>(i));
+    if (put_in_a_row(all, left, row)) return true;
+    left.insert(left.begin() + static_cast<std::ptrdiff_t>(i), row.back());
+    row.pop_back();
+  }
+  return false;
+}
+
+// Every set but the empty one that links join to a row.
 std::vector<DataCenters> sets_of(const DataCenters& all) {
   if (all.centers.size() > most_centers)
     throw InputError(
@@ -25,12 +42,13 @@ std::vector<DataCenters> sets_of(const DataCenters& all) {
                    [](const DataCenter& a, const DataCenter& b) { return a.nodes > b.nodes; });
   std::vector<DataCenters> sets;
   for (std::size_t bits = 1; bits < (std::size_t{1} << sorted.centers.size()); ++bits) {
+    std::vector<DataCenter> left;
+    for (std::size_t c = 0; c < sorted.centers.size(); ++c) {
+      if ((bits >> c & 1) != 0) left.push_back(sorted.centers[c]);
+    }
     DataCenters one = sorted;
     one.centers.clear();
-    for (std::size_t c = 0; c < sorted.centers.size(); ++c) {
-      if ((bits >> c & 1) != 0) one.centers.push_back(sorted.centers[c]);
-    }
-    sets.push_back(std::move(one));
+    if (put_in_a_row(all, left, one.centers)) sets.push_back(std::move(one));
   }
   return sets;
 }
@@ -69,7 +87,12 @@ WhatIf what_if(const PipelineRequest& request, const PipelineOrder& order,
           one.problem.workload.micro_batch = micro_batch;
           if (one.cell > 0 && replicas % one.cell != 0) continue;
           const auto places = place_stages(centers, gpus, one.replicas, workers_per_node);
-          if (places && uses_all(centers, *places)) all.push_back(std::move(one));
+          if (!places || !uses_all(centers, *places)) continue;
+          all.push_back(std::move(one));
+          if (all.size() > most_choices)
+            throw InputError(
+                fmt::format("what-if: more than {} choices", most_choices),
+                "describe fewer data centres, a smaller batch, or fewer micro-batches");
         }
       }
     }

@@ -1,10 +1,10 @@
 // What-if over data centres: which of them to train in, in how many pipelines of how many GPUs.
 //
-// Every set of the data centres, the one with the most nodes first; every number of GPUs of a
-// pipeline up to the layers that gives each stage as many layers; every number of replicas and
-// every micro-batch that the batch divides into and the data centres have room for. Source:
-// Algorithm 1 of ATLAS as Sailor's authors have rebuilt it; the degrees and the models of time and
-// memory are ours.
+// Every set of the data centres that links join to a row, those with the most nodes as early in it
+// as links allow; every number of GPUs of a pipeline up to the layers that gives each stage as many
+// layers; every number of replicas and every micro-batch that the batch divides into and the data
+// centres have room for. Source: Algorithm 1 of ATLAS as Sailor's authors have rebuilt it; the
+// degrees and the models of time and memory are ours.
 #pragma once
 
 #include <functional>

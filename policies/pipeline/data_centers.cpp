@@ -130,7 +130,11 @@ DataCenters parse_data_centers(const std::string& toml_text, const std::string& 
   DataCenters centers;
   centers.name = origin;
   for (const auto& [key, value] : document) {
-    if (key.str() == "name" && value.is_string()) {
+    if (key.str() == "name") {
+      if (!value.is_string())
+        throw InputError(place_of(value.source(), origin), 0, "name is not a string",
+                         "write for example name = \"three\"");
+      require_printable(value.as_string()->get());
       centers.name = value.as_string()->get();
     } else if (key.str() != "data_center" && key.str() != "wan") {
       throw InputError(place_of(key.source(), origin), 0, fmt::format("unknown key {}", key.str()),

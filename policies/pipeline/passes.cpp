@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 #include <utility>
 
 #include "base/errors.hpp"
@@ -130,6 +131,33 @@ std::vector<int> most_held(const PassOrder& order) {
       const bool is_last =
           pass.kind == PassKind::backward || pass.kind == PassKind::weight_gradient;
       if (is_last) --held;
+    }
+    most.push_back(largest);
+  }
+  return most;
+}
+
+std::vector<int> most_recomputed(const PassOrder& order) {
+  std::vector<int> most;
+  for (const std::vector<Pass>& passes : order) {
+    // By stage and micro-batch: whether its backward finds all, and whether a pass recomputes it.
+    std::set<std::pair<int, int>> found, recomputed;
+    for (const Pass& pass : passes) {
+      const std::pair<int, int> of{pass.stage, pass.micro_batch};
+      if (pass.kind == PassKind::recompute) recomputed.insert(of);
+      if (pass.finds_all) found.insert(of);
+    }
+    int now = 0, largest = 0;
+    for (const Pass& pass : passes) {
+      const std::pair<int, int> of{pass.stage, pass.micro_batch};
+      const bool finds = found.contains(of);
+      const bool begins = pass.kind == PassKind::recompute ||
+                          (pass.kind == PassKind::forward && finds && !recomputed.contains(of)) ||
+                          (pass.kind == PassKind::input_gradient && !finds);
+      if (begins) largest = std::max(largest, ++now);
+      const bool ends =
+          pass.kind == PassKind::weight_gradient || (pass.kind == PassKind::backward && finds);
+      if (ends) --now;
     }
     most.push_back(largest);
   }

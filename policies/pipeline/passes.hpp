@@ -65,4 +65,10 @@ void check_order(const PipelineShape& shape, const PassOrder& order);
 // of their forward pass to the end of the backward pass that needs them last.
 std::vector<int> most_held(const PassOrder& order);
 
+// By GPU, where forward passes keep the inputs of layers alone: the most micro-batches of a stage
+// whose other activations are there at once. A backward pass in one recomputes them layer by layer,
+// and needs those of one layer; one in two parts has all of the stage until the gradient of the
+// weights is done, and so has one that finds what was recomputed, or kept, before it.
+std::vector<int> most_recomputed(const PassOrder& order);
+
 }  // namespace spillway

@@ -22,12 +22,12 @@ struct StageTimes {
   std::int64_t of(const Pass& pass) const;
 };
 
-// One way of a link between two groups of GPUs. Every boundary between stages that crosses it has
-// GPUs and connections of its own; what they share is the capacity.
+// One way of a link between two groups of GPUs. Every pair of GPUs that follow each other over it
+// has connections of its own; what all share is the capacity.
 struct PipelineLink {
   std::string name;
   double capacity = 0;  // bytes/s that all transfers have together; 0: each has its own rate
-  // The pipelines' transfers over a boundary take turns; else each pipeline's run beside the
+  // The pipelines' transfers between two places take turns; else each pipeline's run beside the
   // others', one after the other.
   bool in_turns = false;
   // Mean of what a transfer comes later than its latency says, exponentially distributed.
@@ -50,6 +50,9 @@ struct PipelineTimes {
   std::vector<PipelineLink> links;
   // By the stage s before the boundary: outputs from s to s + 1, gradients from s + 1 to s.
   std::vector<StageHop> outputs, gradients;
+  // Where first and last stage have a copy of the embedding each: the sum of both gradients, after
+  // those over replicas.
+  std::int64_t embedding_ns = 0;
   // A GPU that sends waits until what it sends has arrived, as blocking sends do that meet their
   // receiver (NCCL). Else it goes on with its next pass.
   bool sends_wait = false;

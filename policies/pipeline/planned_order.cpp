@@ -228,7 +228,7 @@ class PassPlanner {
     std::int64_t arrives = end;
     if (hop->link >= 0) {
       const bool in_turns = times_.links[static_cast<std::size_t>(hop->link)].in_turns;
-      std::int64_t& free_at = links_[{in_turns ? 0 : gpu.pipeline, pass.stage, to}];
+      std::int64_t& free_at = links_[{in_turns ? 0 : gpu.pipeline, gpu.place, shape_.gpu_of(to)}];
       free_at = std::max(free_at, end) + hop->transfer_ns();
       arrives = free_at + hop->latency_ns;
       if (times_.sends_wait) gpu.free_at = std::max(gpu.free_at, arrives);
@@ -246,7 +246,7 @@ class PassPlanner {
   // By pipeline, stage and micro-batch: when it is there.
   std::vector<std::vector<std::int64_t>> inputs_, gradients_, forward_ends_;
   std::int64_t end_ = 0;
-  // By who takes turns, and the stages from and to: from when the link is free.
+  // By who takes turns, and the GPUs from and to: from when the link is free.
   std::map<std::tuple<int, int, int>, std::int64_t> links_;
 };
 

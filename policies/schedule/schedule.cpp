@@ -12,6 +12,7 @@
 #include "policies/machine/memory_beside.hpp"
 #include "policies/model/units.hpp"
 #include "policies/schedule/memory_parts.hpp"
+#include "policies/schedule/moved.hpp"
 #include "policies/schedule/program.hpp"
 #include "policies/schedule/schedule_data.hpp"
 
@@ -220,8 +221,7 @@ std::string Schedule::describe(TaskId id) const {
   std::string text = to_string(t.kind);
   if (t.kind == TaskKind::h2d || t.kind == TaskKind::d2h || t.kind == TaskKind::read ||
       t.kind == TaskKind::write) {
-    const Access& source = accesses(t)[0];
-    text += fmt::format(" {}", to_string(data_->buffers[source.buffer].kind));
+    text += fmt::format(" {}", to_string(data_->buffers[moved_by(t, accesses(t)).buffer].kind));
   }
   text += layer_name(problem(), t.layer);
   if (t.micro_batch >= 0) text += fmt::format(" micro-batch {}", t.micro_batch);

@@ -118,12 +118,19 @@ TEST_CASE("pipeline says what does not fit with exit code 3, and refuses what ca
     CHECK(outcome.exit_code == 2);
     CHECK(outcome.err.find(why) != std::string::npos);
   };
+  refused({"--what-if", "--prefill-rate", "3"}, "neither prefills nor a trace");
+  refused({"--ranks", "2"}, "ranks are replicas");
   refused({"--order", "1f1c"}, "unknown order");
   refused({"--pipeline", "9"}, "do not go into two");
   refused({"--tensor", "3"}, "do not divide into workers of 3");
   refused({"--wan", "flow=3"}, "flow");
   refused({"--prefill-rate", "5"}, "of one order");
   refused({"--replicas", "3"}, "does not divide");
+  const Outcome tiny = run({"pipeline", "--model", "gpt-tiny", "--machine", "h100-80gb-8gpu"});
+  CHECK(tiny.exit_code == 2);
+  CHECK(tiny.err.find("no order suits 8 workers") != std::string::npos);
+  CHECK(run({"pipeline", "--model", "gpt-13b", "--machine", "h100-80gb-8gpu", "--wan", "flows=2"})
+            .exit_code == 2);
   CHECK(run({"pipeline", "--model", "gpt-13b", "--machine", "h100-80gb-8gpu", "--centers",
              folder / "none.toml"})
             .exit_code == 2);

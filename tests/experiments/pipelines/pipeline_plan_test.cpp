@@ -143,8 +143,9 @@ TEST_CASE("Gradients are summed inside a data centre, by a ring over the replica
   CHECK(static_cast<double>(plan.times.stages[0].sum_ns) * 1e-9 == Approx(sum).epsilon(0.01));
   CHECK(static_cast<double>(plan.times.stages[0].update_ns) * 1e-9 == Approx(update).epsilon(0.01));
   REQUIRE(plan.result);
-  CHECK(plan.result->updates_begin_ns[0][0] ==
-        plan.result->passes[0][0].back().end_ns + plan.times.stages[0].sum_ns);
+  CHECK(plan.result->updates_begin_ns[0][0] == plan.result->passes[0][0].back().end_ns +
+                                                   plan.times.stages[0].sum_ns +
+                                                   plan.times.embedding_ns);
 }
 
 TEST_CASE("What does not fit recomputes unless told not to, and may still not fit") {
@@ -164,6 +165,60 @@ TEST_CASE("What does not fit recomputes unless told not to, and may still not fi
   CHECK(plan.tokens_per_second() == 0);
 }
 
+TEST_CASE("A tied embedding's gradients cross the WAN, a share over each replica's pair of nodes") {
+  PipelineRequest request = request_of(centers_of({4, 4}), 4, 2);
+  const PipelinePlan tied = plan_of(request, "1f1b");
+  const double bytes = static_cast<double>(unit_elements(request.problem.model, 40)) *
+                       static_cast<double>(request.problem.gradient_bytes());
+  CHECK(static_cast<double>(tied.times.embedding_ns) * 1e-9 ==
+        Approx(bytes / 2 / (17 * 1.47e6 / 0.040) + 0.020).epsilon(0.01));
+  request.problem.model = load_model("llama-13b");
+  CHECK(plan_of(request, "1f1b").times.embedding_ns == 0);
+}
+
+TEST_CASE("With jitter the slowest of the replicas ends the step") {
+  PipelineRequest request = request_of(centers_of({8, 8}), 4, 1);
+  for (WanLink& link : request.centers.links) link.jitter_ns = 20'000'000;
+  const std::int64_t alone = plan_of(request, "1f1b").result->passes_ns;
+  request.replicas = 4;
+  request.problem.workload.batch *= 4;
+  CHECK(plan_of(request, "1f1b").result->passes_ns >= alone);
+}
+
+TEST_CASE("Workers of a place that are on two nodes sum their gradients over the network") {
+  PipelineRequest request = request_of(one_data_center(3), 4, 3, 2);
+  request.problem.workload.batch = 12;
+  const PipelinePlan plan = plan_of(request, "1f1b");
+  // Four workers a node: places 0 and 1 are workers 0 to 2 and 3 to 5.
+  const Machine::Cluster& cluster = request.problem.machine.cluster;
+  const double bytes = 10.0 * static_cast<double>(unit_elements(request.problem.model, 0)) *
+                       static_cast<double>(request.problem.gradient_bytes());
+  const auto ring = [&](double rate, std::int64_t latency) {
+    return 4.0 / 3 * bytes / rate + 4e-9 * static_cast<double>(latency);
+  };
+  const auto sum = [&](std::size_t s) {
+    return static_cast<double>(plan.times.stages[s].sum_ns) * 1e-9;
+  };
+  CHECK(sum(1) == Approx(ring(cluster.nic, cluster.nic_latency_ns)).epsilon(1e-6));
+  CHECK(sum(2) == Approx(ring(cluster.nic, cluster.nic_latency_ns)).epsilon(1e-6));
+  request.replicas = 4;  // places are nodes
+  request.centers = one_data_center(4);
+  const PipelinePlan inside = plan_of(request, "1f1b");
+  CHECK(inside.times.stages[1].sum_ns < plan.times.stages[1].sum_ns);
+}
+
+TEST_CASE("The fastest micro-batch that fits is taken where none is given") {
+  const PipelineRequest request = request_of(one_data_center(8), 4, 1);
+  const PipelineOrder order("1f1b");
+  const auto best = plan_pipeline_at_its_best(request, order);
+  REQUIRE((best && best->result));
+  for (const std::int64_t size : {1, 2, 4, 8, 16, 32}) {
+    PipelineRequest one = request;
+    one.problem.workload.micro_batch = size;
+    CHECK(plan_pipeline(one, order).tokens_per_second() <= best->tokens_per_second());
+  }
+}
+
 TEST_CASE("What cannot be is refused with what to do") {
   CHECK(std::string(input_error([] {
                       plan_of(request_of(centers_of({2, 2}), 8, 1), "1f1b");
@@ -178,6 +233,24 @@ TEST_CASE("What cannot be is refused with what to do") {
   CHECK(std::string(
             input_error([] { plan_of(request_of(one_data_center(4), 2, 1, 3), "1f1b"); }).what())
             .find("workers of 3") != std::string::npos);
+}
+
+TEST_CASE("Models with frozen parameters are refused") {
+  PipelineRequest request = request_of(one_data_center(4), 2, 1);
+  request.problem.model = load_model("gpt-13b", {"frozen_layers=39"});
+  CHECK(std::string(input_error([&] { plan_of(request, "1f1b"); }).what()).find("frozen") !=
+        std::string::npos);
+}
+
+TEST_CASE("What-if takes data centres in a row that links allow") {
+  DataCenters centers = centers_of({4, 3, 2});
+  // The two largest have no link to each other.
+  std::erase_if(centers.links,
+                [](const WanLink& link) { return link.from != "c" && link.to != "c"; });
+  const WhatIf found = what_if(request_of(centers, 1, 1), PipelineOrder("1f1b"), {1});
+  CHECK(std::any_of(found.choices.begin(), found.choices.end(), [](const PipelineChoice& one) {
+    return one.centers == std::vector<std::string>{"a", "c", "b"};
+  }));
 }
 
 TEST_CASE("What-if: the fastest first, each as planning it alone says, none that lacks room") {

@@ -115,6 +115,18 @@ TEST_CASE("No prefill overlaps training less the guard, or another prefill of it
   }
 }
 
+TEST_CASE("A part of a prefill takes what the training's forward takes of as many layers") {
+  PipelinePlan plan = trained("1f1b", 1);
+  PrefillSettings settings;
+  settings.model = plan.request.problem.model;
+  settings.gpus = 2;  // two of four stages, 20 layers each
+  const PrefillResult result =
+      place_prefills(plan, settings, {{0, plan.request.problem.workload.sequence}});
+  REQUIRE(result.placed.size() == 1);
+  const std::int64_t part = result.placed[0].end_ns[0] - result.placed[0].start_ns[0];
+  CHECK(part == Approx(2.0 * static_cast<double>(plan.times.stages[0].forward_ns)).epsilon(1e-6));
+}
+
 TEST_CASE("A bound on the time to the first token sends away what would take longer") {
   const PipelinePlan plan = trained("1f1b");
   PrefillSettings settings = settings_of(1);
@@ -148,6 +160,9 @@ TEST_CASE("Requests of a file: what is wrong is named with its line") {
   CHECK(requests[1].tokens == 2000);
   write("0.5,100\n0.25,100\n");
   CHECK(std::string(input_error([&] { load_requests(path); }).what()).find("requests.csv:2") !=
+        std::string::npos);
+  write("0.1;300\n0.2,300\n");
+  CHECK(std::string(input_error([&] { load_requests(path); }).what()).find("requests.csv:1") !=
         std::string::npos);
   write("0.5,100\nmany\n");
   CHECK(std::string(input_error([&] { load_requests(path); }).what()).find("requests.csv:2") !=

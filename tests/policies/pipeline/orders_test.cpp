@@ -140,3 +140,18 @@ TEST_CASE("Varuna recomputes while it would wait, and not right after the forwar
   for (const Pass& pass : passes[3])
     if (pass.kind == PassKind::backward) CHECK(pass.finds_all);
 }
+
+TEST_CASE("What is recomputed stays until the gradient of the weights is done") {
+  const auto recomputed_by = [](const std::string& text, int gpus, int micro_batches) {
+    const PipelineOrder order(text);
+    const PipelineShape shape = order.shape(gpus, micro_batches);
+    PipelineTimes times = alike(shape);
+    for (StageTimes& stage : times.stages) stage.recompute_ns = 10;
+    return most_recomputed(order.passes(shape, times).front());
+  };
+  // Layer by layer, within the pass.
+  CHECK(recomputed_by("1f1b", 4, 12) == std::vector<int>{0, 0, 0, 0});
+  // ZB-H1: GPU d has d weight gradients to do, and the one it works on.
+  CHECK(recomputed_by("zb-h1", 4, 12) == std::vector<int>{1, 2, 3, 4});
+  for (const int held : recomputed_by("varuna:held=6", 4, 12)) CHECK(held == 1);
+}

@@ -169,6 +169,36 @@ TEST_CASE("Jitter follows from its seed, delays, and lets no message overtake an
   }
 }
 
+TEST_CASE("Chunks that cross between the same two GPUs share their connection") {
+  // Two chunks, down and up again: stages 0 and 3 on the first GPU. Stage 0 sends to 1 from GPU 0
+  // to 1, and gradients of stage 3 go to 2 the same way.
+  const PipelineShape shape{2, 2, 3, true};
+  PipelineTimes times = alike(shape, stage_of(10, 20, 10));
+  times.links = {{"out", 0, false, 0}, {"back", 0, false, 0}};
+  times.outputs[0] = times.gradients[2] = {0, 70, 1e9, 0};
+  times.outputs[2] = times.gradients[0] = {1, 70, 1e9, 0};
+  std::vector<PipelineTransfer> out;
+  for (const PipelineTransfer& one : simulate("crosspipe:turns=on", shape, times).transfers)
+    if (one.link == 0) out.push_back(one);
+  REQUIRE(out.size() == 6);
+  std::sort(out.begin(), out.end(), [](const PipelineTransfer& a, const PipelineTransfer& b) {
+    return a.start_ns < b.start_ns;
+  });
+  for (std::size_t i = 1; i < out.size(); ++i) CHECK(out[i - 1].end_ns <= out[i].start_ns);
+}
+
+TEST_CASE("Copies of an embedding on the first and the last GPU are summed before both update") {
+  const PipelineShape shape{3, 1, 2, false};
+  PipelineTimes times = alike(shape, stage_of(10, 20, 0));
+  for (StageTimes& stage : times.stages) stage.sum_ns = stage.update_ns = 5;
+  times.embedding_ns = 40;
+  const PipelineResult result = simulate("1f1b", shape, times);
+  // The first GPU ends its last pass at 120.
+  CHECK(result.passes_ns == 120);
+  CHECK(result.updates_begin_ns[0] == std::vector<std::int64_t>{165, 105, 165});
+  CHECK(result.step_ns == 170);
+}
+
 TEST_CASE(
     "Work of others moves no pass where it fits into a bubble, and delays where it does not") {
   const PipelineShape shape{2, 1, 2, false};
