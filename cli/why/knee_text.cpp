@@ -40,10 +40,9 @@ std::string summary_line(const KneeCurve& curve) {
   const bool is_least = std::none_of(
       curve.points.begin(), curve.points.begin() + static_cast<std::ptrdiff_t>(*curve.knee),
       [](const KneePoint& point) { return point.counts(); });
-  return text +
-         fmt::format(" {:>14} {:>10.1f} {:>8}  {}{}\n", knee.text, knee.tokens_per_second,
-                     percent(knee.tokens_per_second / curve.most_tokens_per_second), knee.bound_by,
-                     is_least ? ", at the least tried that fits" : "");
+  return text + fmt::format(" {:>14} {:>10.1f} {:>8}  {}{}\n", knee.text, knee.tokens_per_second,
+                            percent(knee.tokens_per_second / curve.most_tokens_per_second),
+                            knee.bound_by, is_least ? ", at the least tried that fits" : "");
 }
 
 std::string waits_text(const KneePoint& point) {
