@@ -1,10 +1,12 @@
 // Helpers of the engine that both ways of simulating share; not for use outside sim/.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sim/engine.hpp"
@@ -25,6 +27,21 @@ class SuccessorLists {
   std::span<const std::uint32_t> offsets_;
   std::span<const std::uint32_t> targets_;
 };
+
+// Gives the graph these edges, {before, after}, which it sorts.
+inline void list_edges(ActivityGraph& graph,
+                       std::vector<std::pair<std::uint32_t, std::uint32_t>>& edges) {
+  std::sort(edges.begin(), edges.end());
+  graph.successor_offsets.assign(graph.activities.size() + 1, 0);
+  graph.predecessor_counts.assign(graph.activities.size(), 0);
+  for (const auto& [from, to] : edges) {
+    ++graph.successor_offsets[from + 1];
+    ++graph.predecessor_counts[to];
+    graph.successors.push_back(to);
+  }
+  for (std::size_t a = 0; a < graph.activities.size(); ++a)
+    graph.successor_offsets[a + 1] += graph.successor_offsets[a];
+}
 
 // Nanoseconds for `amount` units at `rate` units per second.
 inline double work_ns(double amount, double rate) {

@@ -10,6 +10,7 @@
 
 #include "base/errors.hpp"
 #include "policies/pipeline/seeded.hpp"
+#include "sim/activity_graph.hpp"
 
 namespace spillway {
 
@@ -31,7 +32,7 @@ class PipelineGraph {
       add_edges_of(p);
       add_embedding_sum(p);
     }
-    list_edges();
+    list_edges(graph_, edges_);
     graph_.describe = [this](std::uint32_t activity) { return names_[activity]; };
   }
 
@@ -244,19 +245,6 @@ class PipelineGraph {
     if (link.jitter_ns == 0) return 0;
     const double u = seeded_uniform(seed_, sent_.size());
     return static_cast<std::int64_t>(-std::log1p(-u) * static_cast<double>(link.jitter_ns));
-  }
-
-  void list_edges() {
-    std::sort(edges_.begin(), edges_.end());
-    graph_.successor_offsets.assign(graph_.activities.size() + 1, 0);
-    graph_.predecessor_counts.assign(graph_.activities.size(), 0);
-    for (const auto& [from, to] : edges_) {
-      ++graph_.successor_offsets[from + 1];
-      ++graph_.predecessor_counts[to];
-      graph_.successors.push_back(to);
-    }
-    for (std::size_t a = 0; a < graph_.activities.size(); ++a)
-      graph_.successor_offsets[a + 1] += graph_.successor_offsets[a];
   }
 
   const PipelineShape& shape_;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/errors.hpp"
+#include "sim/activity_graph.hpp"
 #include "sim/costed_schedule.hpp"
 #include "sim/steady_state.hpp"
 
@@ -50,7 +51,7 @@ class JointGraph {
     add_activities();
     for (int rank = 0; rank < ranks_.size(); ++rank) add_edges(rank);
     add_meetings();
-    list_edges();
+    list_edges(graph_, edges_);
     graph_.describe = [this](std::uint32_t activity) {
       const auto& [rank, task] = task_of_[activity];
       return fmt::format("rank {}: {}", rank,
@@ -190,19 +191,6 @@ class JointGraph {
         }
       }
     }
-  }
-
-  void list_edges() {
-    std::sort(edges_.begin(), edges_.end());
-    graph_.successor_offsets.assign(graph_.activities.size() + 1, 0);
-    graph_.predecessor_counts.assign(graph_.activities.size(), 0);
-    for (const auto& [from, to] : edges_) {
-      ++graph_.successor_offsets[from + 1];
-      ++graph_.predecessor_counts[to];
-      graph_.successors.push_back(to);
-    }
-    for (std::size_t a = 0; a < graph_.activities.size(); ++a)
-      graph_.successor_offsets[a + 1] += graph_.successor_offsets[a];
   }
 
   std::span<const Schedule> schedules_;
