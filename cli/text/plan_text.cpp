@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
 
 #include "base/units.hpp"
 #include "cli/text/assumptions_text.hpp"
@@ -31,9 +30,14 @@ std::string cache_text(const WriteCache& cache, const Wear& wear) {
   if (wear.ends_in_cache() && !until.empty())
     return fmt::format("{} at {}: the run is over before it is full, at {}; above, the step at {}",
                        size, fast, until, full);
+  if (*steps == 0)
+    return fmt::format(
+        "{} at {}: full before the first step, then {}, at which the step is predicted", size, fast,
+        full);
   return fmt::format(
-      "{} at {}: full after some {:.0f} step{}{}, then {}, at which the step is predicted", size,
-      fast, std::ceil(*steps), *steps <= 1 ? "" : "s", until.empty() ? "" : " of " + until, full);
+      "{} at {}: full after some {} step{}{}, then {}, at which the step is predicted", size, fast,
+      *steps < 100 ? fmt::format("{:.3g}", *steps) : fmt::format("{:.0f}", *steps),
+      *steps == 1 ? "" : "s", until.empty() ? "" : " of " + until, full);
 }
 
 // At which rate of writing it would never fill.

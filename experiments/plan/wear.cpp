@@ -78,16 +78,16 @@ std::optional<double> Wear::share_of_rating() const {
 
 std::optional<double> Wear::steps_until_cache_full() const {
   if (!cache || !step_seconds) return {};
-  return cache->steps_until_full(bytes_per_step(), *step_seconds);
+  const double pace = step_seconds_in_cache.value_or(*step_seconds);
+  const std::optional<double> full = cache->steps_until_full(bytes_per_step(), pace);
+  if (!full) return {};
+  return *full * std::max(0.0, 1 - start_bytes / cache->bytes);
 }
 
 double Wear::steps_in_cache() const {
   if (!cache || !step_seconds || !steps) return 0;
-  const double pace = step_seconds_in_cache.value_or(*step_seconds);
-  const std::optional<double> full = cache->steps_until_full(bytes_per_step(), pace);
-  const double room = std::max(0.0, 1 - start_bytes / cache->bytes);
   const auto all = static_cast<double>(*steps);
-  return full ? std::min(all, *full * room) : all;
+  return std::min(all, steps_until_cache_full().value_or(all));
 }
 
 bool Wear::ends_in_cache() const {

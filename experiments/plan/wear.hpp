@@ -45,7 +45,8 @@ struct Wear {
   std::optional<double> run_seconds() const;
   std::optional<double> drive_years() const;      // at this rate, day and night; nothing: no wear
   std::optional<double> share_of_rating() const;  // that the run uses up
-  // Of steps at this pace; nothing: never, or there is no cache, or no pace.
+  // Steps at the pace of the cache for which it has room, beside what is written before the first;
+  // nothing: it never fills, or there is no cache, or no pace.
   std::optional<double> steps_until_cache_full() const;
   // Whether the run is over before the cache is full.
   bool ends_in_cache() const;

@@ -68,8 +68,11 @@ TEST_CASE("When the drives' write cache is full is told wherever wear is, and wh
     const Words cache = words + Words{"--set", "ssd.cache=1GB", "--set", "ssd.cache_write=2GB/s"};
     const json full = run(cache + Words{"--json"}).json();
     CHECK(full["wear"]["cache_bytes"] == 1'000'000'000);
-    CHECK(full["wear"]["steps_until_cache_full"].get<double>() ==
-          Approx(1e9 / full["ssd_bytes_written_per_step"].get<double>()));
+    // Less what is written before the first step, which is no more than ever rests on the drives.
+    const double steps = full["wear"]["steps_until_cache_full"].get<double>();
+    const double written = full["ssd_bytes_written_per_step"].get<double>();
+    CHECK(steps * written < 1e9);
+    CHECK(steps * written >= 1e9 - full["memory"]["ssd"]["peak_bytes"].get<double>());
     CHECK_THAT(run(cache).out, Catch::Contains("1.00 GB at 2.0 GB/s: full after some") &&
                                    Catch::Contains("then 500.0 MB/s") &&
                                    Catch::Contains("not known: taken not to"));
