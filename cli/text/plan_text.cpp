@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-
 #include "base/units.hpp"
 #include "cli/text/assumptions_text.hpp"
 #include "cli/text/progress.hpp"
