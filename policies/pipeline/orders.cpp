@@ -241,7 +241,7 @@ std::vector<PassOrder> PipelineOrder::passes(const PipelineShape& shape,
   if (name() == "1f1b")
     return alike(shape, pipelines,
                  [&](int gpu) { return one_forward_one_backward(shape, gpu, -1); });
-  // Sec. 2.3 of the paper: the gradient of the weights waits for as many micro-batches as the GPU
+  // ZB-H1 of Qi et al.: the gradient of the weights waits for as many micro-batches as the GPU
   // has before it, so that all hold as much as the first one.
   if (name() == "zb-h1")
     return alike(shape, pipelines,

@@ -84,7 +84,7 @@ TEST_CASE("Interleaving makes the bubble shorter by the number of chunks") {
 }
 
 TEST_CASE("ZB-H1 has bubbles of (P - 1) (F + B_input - W)") {
-  // Qi et al., ICLR 2024, Table 2; passes that take as long as each other.
+  // Qi et al., ICLR 2024; passes that take as long as each other.
   for (const int gpus : {2, 4, 6})
     CHECK(step_of("zb-h1", gpus, 12, stage_of(10, 20, 10)) == 12 * 30 + (gpus - 1) * 10);
 }
