@@ -123,9 +123,18 @@ class PipelineBuilder {
     const double left = plan_.memory.capacity - fixed_bytes();
     plan_.times.memory_holds =
         std::max(1, static_cast<int>(std::min(1e6, left / one / plan_.shape.chunks)));
-    std::vector<PassOrder> orders = order_.passes(plan_.shape, plan_.times);
-    for (const PassOrder& of_pipeline : orders) check_order(plan_.shape, of_pipeline);
-    find_activations(orders);
+    std::vector<PassOrder> orders;
+    for (;;) {
+      orders = order_.passes(plan_.shape, plan_.times);
+      for (const PassOrder& of_pipeline : orders) check_order(plan_.shape, of_pipeline);
+      find_activations(orders);
+      int& holds = plan_.times.memory_holds;
+      if (plan_.memory.fits() || !order_.holds_by_memory() || holds == 1) break;
+      // What is recomputed ahead needs room, too.
+      const double lacking = (plan_.memory.needed - plan_.memory.capacity) / one;
+      holds = std::min(holds, plan_.shape.micro_batches);
+      holds = std::max(1, holds - std::max(1, static_cast<int>(std::min(1e6, lacking))));
+    }
     plan_.result.reset();
     if (plan_.memory.fits()) simulate(orders);
   }

@@ -112,47 +112,94 @@ std::vector<PassOrder> first_to_end(const PipelineShape& shape, const PipelineTi
   return std::move(best->orders);
 }
 
+// ZB-H1 of Qi et al.: the gradient of the weights waits for as many micro-batches as the GPU has
+// before it, so that all hold as much as the first one.
+std::vector<Pass> zb_h1(const PipelineShape& shape, int gpu) {
+  return one_forward_one_backward(shape, gpu, gpu);
+}
+std::vector<Pass> whole_backward(const PipelineShape& shape, int gpu) {
+  return one_forward_one_backward(shape, gpu, -1);
+}
+
 }  // namespace
 
-const std::vector<PipelineOrderInfo>& pipeline_orders() {
+// What is known of an order beside what people are told. It is planned where `of_gpu` is null.
+struct PipelineOrder::Kind {
+  PipelineOrderInfo info;
+  std::vector<Pass> (*of_gpu)(const PipelineShape&, int gpu) = nullptr;
+  PlanningRule rule = {};
+  bool tries_rules = false;      // the order that ends first of several rules
+  bool holds_by_memory = false;  // with `held` left at auto
+  bool in_turns = false;         // on links that pipelines share
+  bool in_groups = false;        // micro-batches go through in groups of as many as GPUs
+};
+
+const std::vector<PipelineOrder::Kind>& PipelineOrder::kinds() {
   static const PolicyOption chunks = {"chunks",
                                       "2",
                                       "chunks of the model on a GPU, each a stage",
                                       {},
                                       whole_numbers(2, most_chunks)};
-  static const std::vector<PipelineOrderInfo> all = {
-      {"gpipe", "GPipe (NeurIPS 2019)", "all forward passes, then all backward passes", {}},
-      {"1f1b",
-       "PipeDream-2BW (ICML 2021), Megatron-LM",
-       "a forward and a backward pass in turns, with as few micro-batches held as that needs",
-       {}},
-      {"interleaved",
-       "Megatron-LM (SC 2021)",
-       "1f1b over several chunks of the model on each GPU: shorter bubbles, more transfers",
-       {chunks}},
-      {"zb-h1",
-       "Zero Bubble Pipeline Parallelism (ICLR 2024), ZB-H1",
-       "1f1b with gradients of weights apart, which fill bubbles; it holds what 1f1b does",
-       {}},
-      {"varuna",
-       "Varuna (EuroSys 2022)",
-       "what can run first runs, backward before forward; recomputes while it would wait",
-       {held_option(held_by_memory_help)}},
-      {"atlas",
-       "ATLAS (arXiv 2411.14458), reconstructed: its text is not public",
-       "backward before forward, as many micro-batches as memory holds; pipelines take turns on "
-       "the "
-       "WAN, each with the rate of all",
-       {held_option(held_by_memory_help)}},
-      {"crosspipe",
-       "CrossPipe (USENIX ATC 2025); list scheduling in place of its solver",
-       "planned for the links' latency and rate, gradients of weights apart",
-       {held_option(held_help),
-        {"turns",
-         "off",
-         "on: two chunks on a GPU, that go down and up again | off: one",
-         {},
-         of_texts(Choice<bool>{{"on", true}, {"off", false}})}}}};
+  static const PolicyOption turns = {
+      "turns",
+      "off",
+      "on: two chunks on a GPU, that go down and up again | off: one",
+      {},
+      of_texts(Choice<bool>{{"on", true}, {"off", false}})};
+  PlanningRule recomputing, splitting;
+  recomputing.recomputes_apart = true;
+  splitting.splits_backward = true;
+  static const std::vector<Kind> all = {
+      {.info =
+           {"gpipe", "GPipe (NeurIPS 2019)", "all forward passes, then all backward passes", {}},
+       .of_gpu = gpipe},
+      {.info = {"1f1b",
+                "PipeDream-2BW (ICML 2021), Megatron-LM",
+                "a forward and a backward pass in turns, with as few micro-batches held as that "
+                "needs",
+                {}},
+       .of_gpu = whole_backward},
+      {.info =
+           {"interleaved",
+            "Megatron-LM (SC 2021)",
+            "1f1b over several chunks of the model on each GPU: shorter bubbles, more transfers",
+            {chunks}},
+       .of_gpu = interleaved,
+       .in_groups = true},
+      {.info = {"zb-h1",
+                "Zero Bubble Pipeline Parallelism (ICLR 2024), ZB-H1",
+                "1f1b with gradients of weights apart, which fill bubbles; it holds what 1f1b does",
+                {}},
+       .of_gpu = zb_h1},
+      {.info = {"varuna",
+                "Varuna (EuroSys 2022)",
+                "what can run first runs, backward before forward; recomputes while it would wait",
+                {held_option(held_by_memory_help)}},
+       .rule = recomputing,
+       .holds_by_memory = true},
+      {.info =
+           {"atlas",
+            "ATLAS (arXiv 2411.14458), reconstructed: its text is not public",
+            "backward before forward, as many micro-batches as memory holds; pipelines take turns "
+            "on the WAN, each with the rate of all",
+            {held_option(held_by_memory_help)}},
+       .holds_by_memory = true,
+       .in_turns = true},
+      {.info = {"crosspipe",
+                "CrossPipe (USENIX ATC 2025); list scheduling in place of its solver",
+                "planned for the links' latency and rate, gradients of weights apart",
+                {held_option(held_help), turns}},
+       .rule = splitting,
+       .tries_rules = true}};
+  return all;
+}
+
+const std::vector<PipelineOrderInfo>& pipeline_orders() {
+  static const std::vector<PipelineOrderInfo> all = [] {
+    std::vector<PipelineOrderInfo> infos;
+    for (const PipelineOrder::Kind& kind : PipelineOrder::kinds()) infos.push_back(kind.info);
+    return infos;
+  }();
   return all;
 }
 
@@ -160,14 +207,14 @@ PipelineOrder::PipelineOrder(const std::string& text) {
   const std::size_t colon = text.find(':');
   const std::string name = text.substr(0, colon);
   std::vector<std::string> names;
-  for (const PipelineOrderInfo& info : pipeline_orders()) {
-    if (info.name == name) info_ = &info;
-    names.push_back(info.name);
+  for (const Kind& kind : kinds()) {
+    if (kind.info.name == name) kind_ = &kind;
+    names.push_back(kind.info.name);
   }
-  if (info_ == nullptr)
+  if (kind_ == nullptr)
     throw InputError("unknown order of a pipeline " + name, unknown_name_hint(name, names));
   std::vector<std::string> options;
-  for (const PolicyOption& option : info_->options) {
+  for (const PolicyOption& option : kind_->info.options) {
     values_.push_back(option.default_value);
     options.push_back(option.name);
   }
@@ -181,7 +228,7 @@ PipelineOrder::PipelineOrder(const std::string& text) {
                        options.empty() ? "it has none" : unknown_name_hint(key, options));
     const auto at = static_cast<std::size_t>(found - options.begin());
     const std::string given = equals == std::string::npos ? "" : part.substr(equals + 1);
-    const PolicyOption& option = info_->options[at];
+    const PolicyOption& option = kind_->info.options[at];
     if (!option.domain.holds(given))
       throw InputError(
           fmt::format("order {}: option {}={} is not {}", name, key, given, option.domain.values),
@@ -190,69 +237,65 @@ PipelineOrder::PipelineOrder(const std::string& text) {
   }
   text_ = name;
   for (std::size_t i = 0; i < values_.size(); ++i) {
-    if (values_[i] != info_->options[i].default_value)
+    if (values_[i] != kind_->info.options[i].default_value)
       text_ += fmt::format("{}{}={}", text_ == name ? ":" : ",", options[i], values_[i]);
   }
 }
 
-const std::string& PipelineOrder::value(const char* option) const {
+const std::string& PipelineOrder::name() const { return kind_->info.name; }
+
+const std::string* PipelineOrder::value(const char* option) const {
   for (std::size_t i = 0; i < values_.size(); ++i) {
-    if (info_->options[i].name == option) return values_[i];
+    if (kind_->info.options[i].name == option) return &values_[i];
   }
-  SPILLWAY_ASSERT(false, option);
+  return nullptr;
 }
 
-int PipelineOrder::count(const char* option) const {
+int PipelineOrder::count(const char* option, int otherwise) const {
+  const std::string* const text = value(option);
   int number = 0;
-  SPILLWAY_ASSERT(read_number(value(option), number));
-  return number;
+  return text != nullptr && read_number(*text, number) ? number : otherwise;
 }
 
 int PipelineOrder::held(const PipelineShape& shape, const PipelineTimes& times) const {
-  if (value("held") != "auto") return count("held");
-  const bool by_memory = name() != "crosspipe" && times.memory_holds > 0;
-  return by_memory ? std::min(times.memory_holds, shape.micro_batches) : shape.gpus;
+  const bool by_memory = holds_by_memory() && times.memory_holds > 0;
+  return count("held", by_memory ? std::min(times.memory_holds, shape.micro_batches) : shape.gpus);
+}
+
+bool PipelineOrder::holds_by_memory() const {
+  const std::string* const held = value("held");
+  return kind_->holds_by_memory && held != nullptr && *held == "auto";
 }
 
 bool PipelineOrder::suits(int gpus, int micro_batches) const {
-  return name() != "interleaved" || micro_batches % gpus == 0;
+  return !kind_->in_groups || micro_batches % gpus == 0;
 }
 
-int PipelineOrder::chunks() const {
-  if (name() == "interleaved") return count("chunks");
-  return name() == "crosspipe" && value("turns") == "on" ? 2 : 1;
+bool PipelineOrder::turns() const {
+  const std::string* const turns = value("turns");
+  return turns != nullptr && *turns == "on";
 }
+
+int PipelineOrder::chunks() const { return turns() ? 2 : count("chunks", 1); }
 
 PipelineShape PipelineOrder::shape(int gpus, int micro_batches) const {
   if (!suits(gpus, micro_batches))
-    throw InputError(fmt::format("order interleaved: {} micro-batches do not divide into groups of "
-                                 "{}, one for each GPU of the pipeline",
-                                 micro_batches, gpus),
+    throw InputError(fmt::format("order {}: {} micro-batches do not divide into groups of {}, one "
+                                 "for each GPU of the pipeline",
+                                 name(), micro_batches, gpus),
                      "choose a batch of a multiple of as many micro-batches, or another order");
-  return {gpus, chunks(), micro_batches, name() == "crosspipe" && chunks() > 1};
+  return {gpus, chunks(), micro_batches, turns()};
 }
 
-bool PipelineOrder::shares_links_in_turns() const { return name() == "atlas"; }
+bool PipelineOrder::shares_links_in_turns() const { return kind_->in_turns; }
 
 std::vector<PassOrder> PipelineOrder::passes(const PipelineShape& shape,
                                              const PipelineTimes& times) const {
-  const int pipelines = times.pipelines;
-  if (name() == "gpipe") return alike(shape, pipelines, [&](int gpu) { return gpipe(shape, gpu); });
-  if (name() == "1f1b")
-    return alike(shape, pipelines,
-                 [&](int gpu) { return one_forward_one_backward(shape, gpu, -1); });
-  // ZB-H1 of Qi et al.: the gradient of the weights waits for as many micro-batches as the GPU
-  // has before it, so that all hold as much as the first one.
-  if (name() == "zb-h1")
-    return alike(shape, pipelines,
-                 [&](int gpu) { return one_forward_one_backward(shape, gpu, gpu); });
-  if (name() == "interleaved")
-    return alike(shape, pipelines, [&](int gpu) { return interleaved(shape, gpu); });
-  PlanningRule rule;
+  if (kind_->of_gpu != nullptr)
+    return alike(shape, times.pipelines, [&](int gpu) { return kind_->of_gpu(shape, gpu); });
+  PlanningRule rule = kind_->rule;
   rule.most_held = held(shape, times);
-  rule.recomputes_apart = name() == "varuna";
-  rule.splits_backward = name() == "crosspipe";
-  if (name() == "crosspipe") return first_to_end(shape, times, rule);
+  if (kind_->tries_rules) return first_to_end(shape, times, rule);
   return planned_orders(shape, times, rule).orders;
 }
 

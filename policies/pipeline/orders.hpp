@@ -23,12 +23,14 @@ class PipelineOrder {
   explicit PipelineOrder(const std::string& text);
 
   const std::string& text() const { return text_; }  // options at their defaults left out
-  const std::string& name() const { return info_->name; }
+  const std::string& name() const;
   int chunks() const;  // stages of a GPU
   // Whether it can be for so many micro-batches.
   bool suits(int gpus, int micro_batches) const;
   // Its chunks, on so many GPUs. Throws InputError where it does not suit them.
   PipelineShape shape(int gpus, int micro_batches) const;
+  // Whether it holds as many micro-batches as PipelineTimes::memory_holds says.
+  bool holds_by_memory() const;
   // Whether pipelines that share a link take turns on it, each with the rate of all.
   bool shares_links_in_turns() const;
   // The passes of each of times.pipelines pipelines. An order that is not planned is alike for all,
@@ -37,11 +39,15 @@ class PipelineOrder {
   std::vector<PassOrder> passes(const PipelineShape& shape, const PipelineTimes& times) const;
 
  private:
-  int count(const char* option) const;
-  const std::string& value(const char* option) const;
+  struct Kind;
+  static const std::vector<Kind>& kinds();
+  friend const std::vector<PipelineOrderInfo>& pipeline_orders();
+  int count(const char* option, int otherwise) const;
+  const std::string* value(const char* option) const;  // null: it has no such option
+  bool turns() const;
   int held(const PipelineShape& shape, const PipelineTimes& times) const;
 
-  const PipelineOrderInfo* info_ = nullptr;
+  const Kind* kind_ = nullptr;
   std::vector<std::string> values_;  // by option
   std::string text_;
 };

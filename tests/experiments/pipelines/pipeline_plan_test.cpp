@@ -219,6 +219,20 @@ TEST_CASE("The fastest micro-batch that fits is taken where none is given") {
   }
 }
 
+TEST_CASE("Varuna holds fewer micro-batches where what it recomputes ahead needs room") {
+  PipelineRequest request = request_of(one_data_center(4), 4, 1);
+  request.recompute = true;
+  const PipelinePlan plenty = plan_of(request, "varuna");
+  REQUIRE(plenty.result);
+  // Room for all inputs of layers, and not for what is recomputed.
+  request.problem.machine.gpu.memory =
+      static_cast<std::uint64_t>(plenty.memory.needed) - 50'000'000;
+  const PipelinePlan tight = plan_of(request, "varuna");
+  REQUIRE(tight.result);
+  CHECK(tight.held < plenty.held);
+  CHECK(tight.memory.needed <= tight.memory.capacity);
+}
+
 TEST_CASE("What cannot be is refused with what to do") {
   CHECK(std::string(input_error([] {
                       plan_of(request_of(centers_of({2, 2}), 8, 1), "1f1b");
