@@ -122,9 +122,14 @@ std::string closing_table(const RunHistory& history, const TrainingUse& use) {
   table += row("speed", speed);
   table += row("step", step_time_text(history));
   table += row("memory", memory_text(use));
+  std::string ssd;
   if (read + written > 0)
-    table +=
-        row("ssd", fmt::format("{} read, {} written", format_bytes(read), format_bytes(written)));
+    ssd = fmt::format("{} read, {} written by steps", format_bytes(read), format_bytes(written));
+  // The history has the steps of runs before this one, too.
+  if (use.bytes_written > 0)
+    ssd += fmt::format("{}{} written in all by this run, with its first state and commits",
+                       ssd.empty() ? "" : "; ", format_bytes(use.bytes_written));
+  if (!ssd.empty()) table += row("ssd", ssd);
   return table + row("drives", drives_text(use));
 }
 

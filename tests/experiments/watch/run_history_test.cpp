@@ -170,6 +170,7 @@ TEST_CASE("The closing table says what a training has come to") {
         "  speed       2.00k tokens/s, MFU 50.0 %\n"
         "  step        500.00 ms (median), 25 % more than the predicted 400.00 ms\n"
         "  memory      gpu 11.00 MB of 12.00 MB planned\n"
+        "  ssd         5.00 GB written in all by this run, with its first state and commits\n"
         "  drives      0.0005 % of what they are rated to be written; /dev/nvme0n1: 1.01 TB in its "
         "life, 6.00 GB since the start, 3 % of its life used\n");
   CHECK(closing_table(RunHistory(), use).empty());
