@@ -71,9 +71,10 @@ void run(const Options& options, int& exit_code) {
   const std::vector<std::string> policies =
       options.policies.empty() ? std::vector<std::string>{"auto"} : options.policies;
   PlansAsked asked = plans_asked(problem, options.run, problem.problem(), policies);
-  // Of one rank they are policy resident again.
-  if (options.policies.empty() && problem.problem().workload.ranks == 1)
-    std::erase_if(asked.policies, is_for_several_ranks);
+  const Workload workload = problem.problem().workload;
+  if (options.policies.empty())
+    std::erase_if(asked.policies,
+                  [&](const std::string& policy) { return !is_candidate(policy, workload); });
   const FitTable table = [&] {
     // Each thread holds a schedule or two.
     constexpr unsigned most_threads = 8;

@@ -56,7 +56,7 @@ std::vector<StoreLocation> stores_in(const fs::path& directory) {
 // Of a run, where that of its first or only rank is `first`.
 std::vector<StoreLocation> stores_of_all_ranks(const ResumePoint& first) {
   const TrainingRecord training = TrainingRecord::parse(first.record.identity.training);
-  return stores_of_ranks(first.location, training.workload.ranks);
+  return stores_of_ranks(first.location, training.workload.processes());
 }
 
 struct Inspection {
@@ -131,8 +131,9 @@ void print(const Inspection& i) {
              record.version, t.steps);
   fmt::print("  batch {} in micro-batches of {}, {} tokens a sequence, seed {}\n", t.workload.batch,
              t.workload.micro_batch, t.workload.sequence, t.seed);
-  if (t.workload.ranks > 1)
-    fmt::print("  what rank {} of {} has of it\n", t.rank, t.workload.ranks);
+  if (t.workload.processes() > 1)
+    fmt::print("  what {} {} of {} has of it\n", t.workload.pipeline > 1 ? "stage" : "rank", t.rank,
+               t.workload.processes());
   for (const fs::path& directory : i.point.location.directories)
     fmt::print("  {}\n", directory.string());
   fmt::print("  of {}\n", to_text(i.point.run.home));

@@ -6,6 +6,7 @@
 #include <array>
 #include <map>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "base/errors.hpp"
@@ -32,25 +33,34 @@ bool is_of_node(Lane lane) {
   return lane == Lane::cpu_optimizer || lane == Lane::ssd_read || lane == Lane::ssd_write;
 }
 
-// The graphs of all ranks as one. A task is an activity, a collective three: its arrival, its work,
-// and its end.
+// Whether a task runs together with tasks of other ranks.
+bool meets_others(const Task& task) { return is_collective(task.kind) || is_message(task.kind); }
+
+// The lane of the other stage that a message's lane goes to.
+Lane other_end(Lane lane) {
+  return lane == Lane::stage_out ? Lane::stage_in : Lane::stage_gradient_in;
+}
+
+// The graphs of all ranks, or stages of a pipeline, as one. A task is an activity, a collective or
+// message three: its arrival, its work, and its end.
 class JointGraph {
  public:
   JointGraph(std::span<const Schedule> schedules, std::span<const CostedSchedule> costed)
       : schedules_(schedules),
         costed_(costed),
         problem_(schedules.front().problem()),
-        ranks_(problem_.ranks()),
+        ranks_(problem_.workload.pipeline > 1 ? problem_.stages() : problem_.ranks()),
         first_(schedules.size()) {
-    for (int rank = 0; rank < ranks_.size(); ++rank) {
+    for (int rank = 0; rank < static_cast<int>(schedules_.size()); ++rank) {
       const auto demands = static_cast<std::uint32_t>(graph_.demands.size());
       first_demand_.push_back(demands);
       add_resources_and_demands(rank);
       add_lanes(rank);
     }
     add_activities();
-    for (int rank = 0; rank < ranks_.size(); ++rank) add_edges(rank);
+    for (int rank = 0; rank < static_cast<int>(schedules_.size()); ++rank) add_edges(rank);
     add_meetings();
+    add_messages();
     list_edges(graph_, edges_);
     graph_.describe = [this](std::uint32_t activity) {
       const auto& [rank, task] = task_of_[activity];
@@ -64,7 +74,7 @@ class JointGraph {
   SimulatedTask times_of(const std::vector<ActivityTimes>& times, std::size_t rank,
                          TaskId task) const {
     const std::uint32_t first = first_[rank][task];
-    const std::uint32_t last = first + (is_collective(tasks(rank)[task].kind) ? 2 : 0);
+    const std::uint32_t last = first + (meets_others(tasks(rank)[task]) ? 2 : 0);
     return {times[first].start_ns, times[last].end_ns};
   }
 
@@ -136,7 +146,7 @@ class JointGraph {
         activity.lane += static_cast<std::uint32_t>(rank * of(rank).lanes.size());
         activity.demand += first_demand_[rank];
         first_[rank].push_back(static_cast<std::uint32_t>(graph_.activities.size()));
-        const bool meets = is_collective(tasks(rank)[task].kind);
+        const bool meets = meets_others(tasks(rank)[task]);
         const Activity moment{activity.lane, activity.demand, 0, 0};
         if (meets) add(moment, rank, task);
         add(activity, rank, task);
@@ -150,7 +160,7 @@ class JointGraph {
   }
 
   std::uint32_t last_of(std::size_t rank, TaskId task) const {
-    return first_[rank][task] + (is_collective(tasks(rank)[task].kind) ? 2 : 0);
+    return first_[rank][task] + (meets_others(tasks(rank)[task]) ? 2 : 0);
   }
   void add_edges(int of_rank) {
     const auto rank = static_cast<std::size_t>(of_rank);
@@ -183,13 +193,42 @@ class JointGraph {
         throw InputError(fmt::format("{} of rank {} waits for ranks that have no such collective",
                                      schedules_[rank].describe(task), rank),
                          "all ranks of a problem have schedules of one policy");
-      for (const auto& [from, its] : there) {
-        for (const auto& [to, theirs] : there) {
-          if (from == to) continue;
-          edges_.emplace_back(first_[from][its], first_[to][theirs] + 1);
-          edges_.emplace_back(first_[from][its] + 1, last_of(to, theirs));
+      meet(there);
+    }
+  }
+  void meet(const std::vector<std::pair<std::size_t, TaskId>>& there) {
+    for (const auto& [from, its] : there) {
+      for (const auto& [to, theirs] : there) {
+        if (from == to) continue;
+        edges_.emplace_back(first_[from][its], first_[to][theirs] + 1);
+        edges_.emplace_back(first_[from][its] + 1, last_of(to, theirs));
+      }
+    }
+  }
+
+  // The n-th that a stage sends to another on a lane is the n-th that this one receives from it.
+  void add_messages() {
+    if (problem_.workload.pipeline == 1) return;
+    using Way = std::tuple<Lane, std::size_t, std::size_t>;  // the sender's lane, from, to
+    std::map<Way, std::vector<TaskId>> sent, received;
+    for (std::size_t rank = 0; rank < schedules_.size(); ++rank) {
+      for (TaskId task = 0; task < tasks(rank).size(); ++task) {
+        const Task& one = tasks(rank)[task];
+        const std::size_t other = one.group;
+        if (one.kind == TaskKind::send) sent[{one.lane, rank, other}].push_back(task);
+        if (one.kind != TaskKind::receive) continue;
+        for (const Lane lane : {Lane::stage_out, Lane::stage_gradient_out}) {
+          if (other_end(lane) == one.lane) received[{lane, other, rank}].push_back(task);
         }
       }
+    }
+    for (const auto& [way, of_sender] : sent) {
+      const auto& [lane, from, to] = way;
+      const std::vector<TaskId>& of_receiver = received[way];
+      SPILLWAY_ASSERT(of_sender.size() == of_receiver.size(),
+                      "what a stage sends another one receives");
+      for (std::size_t n = 0; n < of_sender.size(); ++n)
+        meet({{from, of_sender[n]}, {to, of_receiver[n]}});
     }
   }
 
@@ -208,11 +247,22 @@ class JointGraph {
 }  // namespace
 
 std::vector<SimulationResult> simulate_ranks(std::span<const Schedule> schedules) {
+  return simulate_ranks(schedules, schedules.front().problem().machine);
+}
+
+std::vector<SimulationResult> simulate_ranks(std::span<const Schedule> schedules,
+                                             const Machine& machine) {
   SPILLWAY_ASSERT(!schedules.empty() &&
-                  schedules.size() ==
-                      static_cast<std::size_t>(schedules.front().problem().ranks().size()));
+                  schedules.size() == static_cast<std::size_t>(
+                                          schedules.front().problem().workload.processes()));
   std::vector<CostedSchedule> costed;
-  for (const Schedule& schedule : schedules) costed.push_back(cost_schedule(schedule));
+  std::vector<Problem> problems;
+  problems.reserve(schedules.size());
+  for (const Schedule& schedule : schedules) {
+    problems.push_back(schedule.problem());
+    problems.back().machine = machine;
+    costed.push_back(cost_schedule(schedule, problems.back()));
+  }
   const JointGraph joint(schedules, costed);
   const std::vector<ActivityTimes> times = simulate_activities(joint.graph());
   std::vector<SimulationResult> results;

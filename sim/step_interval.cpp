@@ -116,7 +116,8 @@ double StepUncertainty::high(double seconds) const { return seconds * std::exp(n
 std::optional<StepUncertainty> step_uncertainty(const Schedule& schedule,
                                                 const SimulationResult& result,
                                                 const Machine& machine) {
-  if (machine.references.empty()) return std::nullopt;
+  // The stages of a pipeline wait for each other: their deviations are not those of one schedule.
+  if (machine.references.empty() || schedule.problem().workload.pipeline > 1) return std::nullopt;
   const SteadyWindow window = steady_window(result.step_ends_ns);
   const auto all = static_cast<double>(window.end_ns - window.begin_ns);
   if (!(all > 0)) return std::nullopt;

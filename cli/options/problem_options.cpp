@@ -2,12 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "cli/options/setting_options.hpp"
 #include "cli/text/flags.hpp"
 
 namespace spillway::cli {
 
-void ProblemOptions::add_to(CLI::App& command, bool machine_required) {
+void ProblemOptions::add_to(CLI::App& command, bool machine_required,
+                            const std::vector<std::string>& without) {
   const auto add = [&](const char* key, auto& value) {
     return command.add_option(flag_of(key), value, setting_help(key));
   };
@@ -21,6 +24,7 @@ void ProblemOptions::add_to(CLI::App& command, bool machine_required) {
   add("lora", lora);
   add("train_layers", train_layers);
   for (const WorkloadField& field : workload_fields()) {
+    if (std::find(without.begin(), without.end(), field.key) != without.end()) continue;
     command
         .add_option_function<std::string>(
             flag_of(field.key),

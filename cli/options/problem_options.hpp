@@ -13,8 +13,9 @@ namespace spillway::cli {
 
 struct ProblemOptions : ProblemRequest {
   // Adds the options to a subcommand, which fill this in. `machine_required`: --machine must be
-  // given.
-  void add_to(CLI::App& command, bool machine_required);
+  // given. `without`: keys of the workload that the subcommand does not have.
+  void add_to(CLI::App& command, bool machine_required,
+              const std::vector<std::string>& without = {});
   // And --framework, for subcommands that simulate.
   void add_framework_to(CLI::App& command);
   // How a policy is evaluated. On a GPU that was measured: with the kernel batch that training

@@ -8,7 +8,7 @@
 namespace spillway::cli {
 
 void PipelineOptions::add_to(CLI::App& command) {
-  problem.add_to(command, true);
+  problem.add_to(command, true, {"pipeline"});
   command
       .add_option("--order", orders,
                   "orders of passes, each with options as NAME:OPTION=VALUE; all that suit the "

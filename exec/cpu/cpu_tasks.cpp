@@ -14,7 +14,7 @@ CpuTasks::CpuTasks(const Problem& problem, int threads)
     : model_(model_of(problem)),
       optimizer_(problem, threads),
       micro_batch_(problem.workload.micro_batch),
-      first_sequence_(problem.rank * problem.workload.rank_batch()) {
+      first_sequence_(problem.first_sequence()) {
   use_blas_threads(threads);
 }
 

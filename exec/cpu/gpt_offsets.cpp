@@ -1,5 +1,7 @@
 #include "exec/cpu/gpt_offsets.hpp"
 
+#include "policies/model/stages.hpp"
+
 namespace spillway {
 
 LayerOffsets layer_offsets(const ModelSpec& model) {
@@ -12,7 +14,8 @@ LayerOffsets layer_offsets(const ModelSpec& model) {
           offset_of(layer, "mlp.c_proj.weight"),  offset_of(layer, "mlp.c_proj.bias")};
 }
 
-EmbeddingOffsets embedding_offsets(const ModelSpec& model) {
+EmbeddingOffsets embedding_offsets(const ModelSpec& stage) {
+  const ModelSpec model = whole_model(stage);  // a stage without these tables never looks there
   const auto embedding = unit_layout(model, embedding_unit(model));
   return {offset_of(embedding, "wte.weight"), offset_of(embedding, "wpe.weight"),
           offset_of(embedding, "ln_f.weight"), offset_of(embedding, "ln_f.bias")};

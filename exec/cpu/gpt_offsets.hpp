@@ -19,6 +19,6 @@ LayerOffsets layer_offsets(const ModelSpec& model);
 struct EmbeddingOffsets {
   std::int64_t token_table, position_table, norm_weight, norm_bias;
 };
-EmbeddingOffsets embedding_offsets(const ModelSpec& model);
+EmbeddingOffsets embedding_offsets(const ModelSpec& stage);
 
 }  // namespace spillway

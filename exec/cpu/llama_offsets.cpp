@@ -2,6 +2,8 @@
 
 #include <string_view>
 
+#include "policies/model/stages.hpp"
+
 namespace spillway {
 
 LlamaLayerOffsets llama_layer_offsets(const ModelSpec& model) {
@@ -22,7 +24,8 @@ LlamaLayerOffsets llama_layer_offsets(const ModelSpec& model) {
   return offsets;
 }
 
-LlamaTableOffsets llama_table_offsets(const ModelSpec& model) {
+LlamaTableOffsets llama_table_offsets(const ModelSpec& stage) {
+  const ModelSpec model = whole_model(stage);  // a stage without these tables never looks there
   const char* const token_table = "model.embed_tokens.weight";
   const auto head = unit_layout(model, head_unit(model));
   return {offset_of(unit_layout(model, embedding_unit(model)), token_table),

@@ -23,6 +23,6 @@ LlamaLayerOffsets llama_layer_offsets(const ModelSpec& model);
 struct LlamaTableOffsets {
   std::int64_t token_table, final_norm, head;
 };
-LlamaTableOffsets llama_table_offsets(const ModelSpec& model);
+LlamaTableOffsets llama_table_offsets(const ModelSpec& stage);
 
 }  // namespace spillway

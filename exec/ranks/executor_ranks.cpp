@@ -8,6 +8,8 @@
 #include "exec/ranks/rank_team.hpp"
 #include "exec/run/clipping.hpp"
 #include "exec/run/executor_run.hpp"
+#include "policies/model/stages.hpp"
+#include "policies/model/units.hpp"
 #include "policies/movement/shards.hpp"
 
 namespace spillway {
@@ -16,6 +18,51 @@ namespace {
 
 constexpr Lane lanes_of_collectives[] = {Lane::ranks_gather, Lane::ranks_reduce,
                                          Lane::ranks_spread};
+
+// The lane of the other stage that has what this one sends or receives.
+Lane other_end(Lane lane) {
+  switch (lane) {
+    case Lane::stage_in:
+      return Lane::stage_out;
+    case Lane::stage_out:
+      return Lane::stage_in;
+    case Lane::stage_gradient_in:
+      return Lane::stage_gradient_out;
+    default:
+      SPILLWAY_ASSERT(lane == Lane::stage_gradient_out);
+      return Lane::stage_gradient_in;
+  }
+}
+
+// Whether the norm of a unit's gradient counts in this stage: of what two stages have, in the
+// first.
+bool counts_here(const ModelSpec& model, std::int64_t unit) {
+  const bool is_shared = unit == embedding_unit(model) && shares_embedding(model);
+  return unit_elements(model, unit) > 0 && (!is_shared || has_embedding(model));
+}
+
+// Of the norms of all units, those that this stage has; the others are 0.
+void leave_own(const ModelSpec& model, std::span<double> norms) {
+  std::vector<bool> own(norms.size(), false);
+  for (std::int64_t unit = 0; unit < unit_count(model); ++unit) {
+    if (counts_here(model, unit)) own[static_cast<std::size_t>(whole_unit(model, unit))] = true;
+  }
+  for (std::size_t i = 0; i < norms.size(); ++i) {
+    if (!own[i]) norms[i] = 0;
+  }
+}
+
+// Of a stage's squares by its units, those that count, by unit of the whole model. What two stages
+// have counts in the first.
+std::vector<double> squares_of_whole(const ModelSpec& model, const std::vector<double>& units) {
+  std::vector<double> whole(static_cast<std::size_t>(unit_count(whole_model(model))), 0.0);
+  for (std::size_t unit = 0; unit < units.size(); ++unit) {
+    if (counts_here(model, static_cast<std::int64_t>(unit)))
+      whole[static_cast<std::size_t>(whole_unit(model, static_cast<std::int64_t>(unit)))] =
+          units[unit];
+  }
+  return whole;
+}
 
 // Bytes of every rank's shard of a whole.
 std::vector<std::uint64_t> shard_bytes(std::uint64_t whole_bytes, std::uint64_t width, int ranks) {
@@ -50,11 +97,15 @@ void Executor::collective(const Run& run, TaskId id, std::byte* scratch) {
   const Task& task = run.schedule.tasks()[id];
   const auto accesses = run.schedule.accesses(task);
   const Problem& problem = run.schedule.problem();
-  OrderedSums& sums = team_->on(task.lane);
   const auto at = [&](std::size_t access) {
     return scratch != nullptr ? scratch : address(run, accesses[access]);
   };
   const int ranks = team_->size();
+  if (task.kind == TaskKind::send)
+    return team_->send(task.lane, task.group, {at(0), task.bytes});
+  if (task.kind == TaskKind::receive)
+    return team_->receive(task.lane, task.group, {at(0), task.bytes});
+  OrderedSums& sums = team_->on(task.lane);
   switch (task.kind) {
     case TaskKind::all_gather: {
       const auto parts = shard_bytes(task.bytes, problem.parameter_bytes(), ranks);
@@ -69,17 +120,24 @@ void Executor::collective(const Run& run, TaskId id, std::byte* scratch) {
     }
     case TaskKind::all_reduce:
       return sums.all_reduce(at(0), task.bytes, problem.gradient_bytes());
-    case TaskKind::norms_reduce:
-      return sums.all_reduce({reinterpret_cast<double*>(at(0)), task.bytes / norm_slot_bytes});
+    case TaskKind::norms_reduce: {
+      const std::span norms(reinterpret_cast<double*>(at(0)), task.bytes / norm_slot_bytes);
+      if (is_stage(problem.model)) leave_own(problem.model, norms);
+      return sums.all_reduce(norms);
+    }
     default:
       bug("a collective", __FILE__, __LINE__, to_string(task.kind));
   }
 }
 
-// By sequence: those of a step come rank by rank.
-std::vector<double> Executor::losses_of_all(std::span<const double> own, int steps) const {
+// By sequence: those of a step come rank by rank. Of a pipeline the last stage has them.
+std::vector<double> Executor::losses_of_all(const Run& run) const {
+  const std::span<const double> own = run.losses;
   if (!team_) return {own.begin(), own.end()};
+  const int steps = run.schedule.steps();
   const std::vector<double> gathered = team_->gather(own);
+  if (is_stage(run.schedule.problem().model))
+    return {gathered.end() - static_cast<std::ptrdiff_t>(own.size()), gathered.end()};
   const std::size_t of_step = own.size() / static_cast<std::size_t>(steps);
   std::vector<double> all;
   for (std::size_t step = 0; step < static_cast<std::size_t>(steps); ++step) {
@@ -92,15 +150,27 @@ std::vector<double> Executor::losses_of_all(std::span<const double> own, int ste
   return all;
 }
 
+std::int64_t Executor::tokens_of_all(const Run& run) const {
+  double own = 0;
+  for (const std::int64_t tokens : run.counted_tokens) own += static_cast<double>(tokens);
+  if (!team_) return static_cast<std::int64_t>(own);
+  // Each that looks at the text knows all of it.
+  const std::vector<double> all = team_->gather(std::span(&own, 1));
+  return static_cast<std::int64_t>(*std::max_element(all.begin(), all.end()));
+}
+
 StepResult Executor::shared_result(const Run& run, int step, std::int64_t began_ns) {
   StepResult result = run.times(step, began_ns);
   const std::span<const double> losses = run.losses_of(step);
-  const std::vector<double> units = run.unit_squares(step);
-  // The losses, the units' squares, bytes read and written, and whether this rank wants to stop.
+  const ModelSpec& model = run.schedule.problem().model;
+  const std::vector<double> units = squares_of_whole(model, run.unit_squares(step));
+  // The losses, the units' squares, bytes read and written, the targets that count, and whether
+  // this rank wants to stop.
   std::vector<double> own(losses.begin(), losses.end());
   own.insert(own.end(), units.begin(), units.end());
   own.push_back(static_cast<double>(result.ssd_bytes_read));
   own.push_back(static_cast<double>(result.ssd_bytes_written));
+  own.push_back(static_cast<double>(run.counted_tokens[static_cast<std::size_t>(step)]));
   own.push_back(wants_stop_.load() ? 1 : 0);
   const std::vector<double> all = team_->gather(own);
   const auto of = [&](int rank, std::size_t at) {
@@ -109,17 +179,19 @@ StepResult Executor::shared_result(const Run& run, int step, std::int64_t began_
   std::vector<double> squares(units.size(), 0.0);
   result.ssd_bytes_read = result.ssd_bytes_written = 0;
   bool stops = false;
+  double counted = 0;
   for (int rank = 0; rank < team_->size(); ++rank) {
-    for (std::size_t i = 0; i < losses.size(); ++i) result.loss += of(rank, i);
+    const bool has_losses = !is_stage(model) || rank + 1 == team_->size();
+    for (std::size_t i = 0; has_losses && i < losses.size(); ++i) result.loss += of(rank, i);
     for (std::size_t unit = 0; unit < units.size(); ++unit)
       squares[unit] += of(rank, losses.size() + unit);
     const std::size_t after = losses.size() + units.size();
     result.ssd_bytes_read += static_cast<std::uint64_t>(of(rank, after));
     result.ssd_bytes_written += static_cast<std::uint64_t>(of(rank, after + 1));
-    stops = stops || of(rank, after + 2) != 0;
+    counted = std::max(counted, of(rank, after + 2));
+    stops = stops || of(rank, after + 3) != 0;
   }
-  const std::int64_t counted = run.counted_tokens[static_cast<std::size_t>(step)];
-  if (counted > 0) result.loss /= static_cast<double>(counted);
+  if (counted > 0) result.loss /= counted;
   const StepGradient gradient = step_gradient(run.schedule, squares);
   result.gradient_norm = gradient.norm;
   result.skipped_unit = gradient.nonfinite_unit;
@@ -144,6 +216,7 @@ void Executor::finish_collectives(const Run& run) {
     for (const Lane lane : lanes_of_collectives)
       own.push_back(static_cast<double>(lanes_->collectives[index_of(lane)]));
   }
+  if (is_stage(run.schedule.problem().model)) finish_messages(run);
   const std::vector<double> all = team_->gather(own);
   std::vector<std::byte> scratch;
   for (std::size_t k = 0; k < own.size(); ++k) {
@@ -157,6 +230,37 @@ void Executor::finish_collectives(const Run& run) {
       if (++begun <= static_cast<std::size_t>(own[k])) continue;
       if (begun > static_cast<std::size_t>(most)) break;
       scratch.resize(std::max<std::size_t>(scratch.size(), run.schedule.tasks()[id].bytes));
+      collective(run, id, scratch.data());
+    }
+  }
+}
+
+// The same of messages between two stages, of which one side has begun some that the other has not.
+void Executor::finish_messages(const Run& run) {
+  constexpr Lane lanes[] = {Lane::stage_in, Lane::stage_out, Lane::stage_gradient_in,
+                            Lane::stage_gradient_out};
+  const auto ranks = static_cast<std::size_t>(team_->size());
+  const auto me = static_cast<std::size_t>(team_->rank());
+  // By lane and the other stage: how many this stage has begun.
+  std::vector<double> begun(std::size(lanes) * ranks, 0.0);
+  const auto tasks = run.schedule.tasks();
+  for (std::size_t k = 0; k < std::size(lanes); ++k) {
+    const auto& of_lane = run.by_lane[index_of(lanes[k])];
+    for (std::size_t i = 0; i < lanes_->collectives[index_of(lanes[k])]; ++i)
+      begun[k * ranks + tasks[of_lane[i]].group] += 1;
+  }
+  const std::vector<double> all = team_->gather(begun);
+  std::vector<std::byte> scratch;
+  for (std::size_t k = 0; k < std::size(lanes); ++k) {
+    const auto end = std::find(std::begin(lanes), std::end(lanes), other_end(lanes[k]));
+    const auto other_lane = static_cast<std::size_t>(end - std::begin(lanes));
+    std::vector<double> seen(ranks, 0.0);
+    for (const TaskId id : run.by_lane[index_of(lanes[k])]) {
+      const std::size_t other = tasks[id].group;
+      const double there = all[other * begun.size() + other_lane * ranks + me];
+      seen[other] += 1;
+      if (seen[other] <= begun[k * ranks + other] || seen[other] > there) continue;
+      scratch.resize(std::max<std::size_t>(scratch.size(), tasks[id].bytes));
       collective(run, id, scratch.data());
     }
   }

@@ -24,8 +24,26 @@ std::uint64_t hash_of_collectives(const Schedule& schedule) {
   return XXH3_64bits(text.data(), text.size());
 }
 
+std::vector<std::uint64_t> hashes_of_messages(const Schedule& schedule) {
+  const auto stages = static_cast<std::size_t>(schedule.problem().workload.pipeline);
+  std::vector<std::string> texts(2 * stages);
+  for (const bool ups : {true, false}) {
+    for (const Task& task : schedule.tasks()) {
+      if (!is_message(task.kind)) continue;
+      const bool is_up = task.lane == Lane::stage_in || task.lane == Lane::stage_out;
+      if (is_up != ups) continue;
+      const std::size_t at = task.group + (task.kind == TaskKind::receive ? stages : 0);
+      texts[at] += fmt::format("{} {} {};", is_up ? "up" : "down", task.micro_batch, task.bytes);
+    }
+  }
+  std::vector<std::uint64_t> hashes;
+  for (const std::string& text : texts) hashes.push_back(XXH3_64bits(text.data(), text.size()));
+  return hashes;
+}
+
 void require_runnable_by_ranks(const Schedule& schedule) {
   const Workload& workload = schedule.problem().workload;
+  if (workload.pipeline > 1) return;
   std::vector<int> all(static_cast<std::size_t>(workload.ranks));
   std::iota(all.begin(), all.end(), 0);
   for (const RankGroup& group : schedule.groups()) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "policies/schedule/schedule.hpp"
 
@@ -9,6 +10,10 @@ namespace spillway {
 
 // Ranks whose lanes have the same collectives in the same order have the same hash.
 std::uint64_t hash_of_collectives(const Schedule& schedule);
+
+// What a stage of a pipeline sends to each stage, and then what it receives from each: a hash of
+// their sizes, in order. A stage's of sending to another is that other's of receiving from it.
+std::vector<std::uint64_t> hashes_of_messages(const Schedule& schedule);
 
 // Throws InputError for what can be simulated only: collectives of some of the ranks, and sums that
 // are added up over the ranks after each of several micro-batches, which have other bits.

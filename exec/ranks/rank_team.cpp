@@ -51,6 +51,14 @@ RankChannel channel_of(Lane lane) {
       return RankChannel::gather;
     case Lane::ranks_reduce:
       return RankChannel::reduce;
+    case Lane::stage_in:
+      return RankChannel::stage_in;
+    case Lane::stage_out:
+      return RankChannel::stage_out;
+    case Lane::stage_gradient_in:
+      return RankChannel::stage_gradient_in;
+    case Lane::stage_gradient_out:
+      return RankChannel::stage_gradient_out;
     default:
       SPILLWAY_ASSERT(lane == Lane::ranks_spread);
       return RankChannel::spread;
@@ -130,6 +138,18 @@ OrderedSums& RankTeam::on(Lane lane) {
   }
 }
 
+void RankTeam::send(Lane lane, int to, std::span<const std::byte> message) {
+  const RankTransport::Outgoing one{to, message.data(), message.size()};
+  transport_->exchange(channel_of(lane), std::span(&one, 1), {},
+                       [this, lane] { wait_on(channel_of(lane)); });
+}
+
+void RankTeam::receive(Lane lane, int from, std::span<std::byte> message) {
+  const RankTransport::Incoming one{from, message.data(), message.size()};
+  transport_->exchange(channel_of(lane), {}, std::span(&one, 1),
+                       [this, lane] { wait_on(channel_of(lane)); });
+}
+
 // -- agreement ------------------------------------------------------------------------------------
 
 void RankTeam::barrier() { gather(std::string()); }
@@ -196,7 +216,7 @@ void RankTeam::wait_on(RankChannel channel) {
 
 void RankTeam::task_done(Lane lane) {
   tasks_.fetch_add(1, std::memory_order_relaxed);
-  if (lanes_of_ranks.contains(lane))
+  if (lanes_of_ranks.contains(lane) || lanes_of_stages.contains(lane))
     waiting_since_[static_cast<std::size_t>(channel_of(lane))].store(0, std::memory_order_relaxed);
 }
 

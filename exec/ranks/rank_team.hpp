@@ -61,6 +61,9 @@ class RankTeam {
 
   // -- lanes: ranks_gather, ranks_reduce, ranks_spread --
   OrderedSums& on(Lane lane);
+  // -- lanes between stages of a pipeline: of one message, whole --
+  void send(Lane lane, int to, std::span<const std::byte> message);
+  void receive(Lane lane, int from, std::span<std::byte> message);
   // A task of any lane is done; of these, the wait of its channel is over.
   void task_done(Lane lane);
 

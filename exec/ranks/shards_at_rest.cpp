@@ -20,7 +20,8 @@ ShardsAtRest::ShardsAtRest(const ResumePoint& point, StateReader& own, const Rin
   model_ = training.model;
   rank_ = training.rank;
   ranks_ = static_cast<int>(training.workload.ranks);
-  for (int rank = 0; rank < ranks_; ++rank) {
+  // A stage of a pipeline has all that it needs.
+  for (int rank = 0; ranks_ > 1 && rank < ranks_; ++rank) {
     if (rank == rank_) {
       others_.push_back(nullptr);
       continue;
@@ -67,7 +68,7 @@ ResumePoint find_resume_point_of_rank(const StoreLocation& location, int rank) {
 
 ResumePoint commit_for_other_ranks(ResumePoint first) {
   const TrainingRecord training = TrainingRecord::parse(first.record.identity.training);
-  for (int rank = 1; rank < static_cast<int>(training.workload.ranks); ++rank) {
+  for (int rank = 1; rank < static_cast<int>(training.workload.processes()); ++rank) {
     const ResumePoint other = find_resume_point_of_rank(place_beside(first.location, rank), rank);
     const TrainingRecord its = TrainingRecord::parse(other.record.identity.training);
     if (its.rank == rank && other.run.id == first.run.id) continue;

@@ -10,15 +10,35 @@
 #include "exec/ranks/whole_state.hpp"
 #include "exec/run/training.hpp"
 #include "exec/run/training_start.hpp"
+#include "policies/model/stages.hpp"
 
 namespace spillway {
+
+namespace {
+
+// What one stage sends another one receives.
+void require_same_messages(RankTeam& team, const Schedule& schedule) {
+  if (schedule.problem().workload.pipeline == 1) return;
+  const auto stages = static_cast<std::size_t>(team.size());
+  std::string own;
+  for (const std::uint64_t hash : hashes_of_messages(schedule)) own += fmt::format("{:016x}", hash);
+  const std::vector<std::string> all = team.gather(own);
+  const auto hash = [&](std::size_t of, std::size_t at) { return all[of].substr(16 * at, 16); };
+  for (std::size_t from = 0; from < stages; ++from) {
+    for (std::size_t to = 0; to < stages; ++to)
+      SPILLWAY_ASSERT(hash(from, to) == hash(to, stages + from),
+                      "stages agree on the messages between them");
+  }
+}
+
+}  // namespace
 
 // Whatever decides the numbers, the order of collectives, or which steps are committed, is the same
 // on all ranks.
 void Training::agree(const TrainingStart& start) {
   RankTeam& team = *options_.team;
   SPILLWAY_ASSERT(options_.problem.rank == team.rank() &&
-                  options_.problem.workload.ranks == team.size());
+                  options_.problem.workload.processes() == team.size());
   for (const Schedule* schedule : start.schedules->all()) require_runnable_by_ranks(*schedule);
   TrainingRecord record = start.record;
   record.rank = 0;
@@ -39,13 +59,14 @@ void Training::agree(const TrainingStart& start) {
     course += fmt::format("schedule of {} steps, collectives {:016x}\n", schedule->steps(),
                           hash_of_collectives(*schedule));
   team.require_equal("the course of the training", course);
+  for (const Schedule* schedule : start.schedules->all()) require_same_messages(team, *schedule);
 }
 
 // The whole model's, known to all ranks.
 std::uint64_t Training::weights_hash() {
   ModelAccess states = access();
   if (!options_.team) return states.weights_hash();
-  const ModelSpec& model = options_.problem.model;
+  const ModelSpec model = whole_model(options_.problem.model);
   WholeState whole(*options_.team, states);
   std::uint64_t hash = 0;
   if (options_.team->leads()) {

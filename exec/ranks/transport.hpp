@@ -16,9 +16,20 @@ enum class RankChannel : std::uint8_t {
   gather,   // of the lanes of these names
   reduce,
   spread,
-  notes  // of the thread that watches the others
+  notes,  // of the thread that watches the others
+  // Of the lanes of these names: what one side sends on an `out` the other receives on the `in`.
+  stage_in,
+  stage_out,
+  stage_gradient_in,
+  stage_gradient_out
 };
-inline constexpr int rank_channel_count = 5;
+inline constexpr int rank_channel_count = 9;
+// The channel whose messages a channel has: an `in` those of its `out`.
+constexpr RankChannel messages_of(RankChannel channel) {
+  return channel == RankChannel::stage_in            ? RankChannel::stage_out
+         : channel == RankChannel::stage_gradient_in ? RankChannel::stage_gradient_out
+                                                     : channel;
+}
 
 class RankTransport {
  public:

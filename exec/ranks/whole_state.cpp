@@ -5,16 +5,42 @@
 #include <vector>
 
 #include "base/errors.hpp"
+#include "policies/model/stages.hpp"
 #include "policies/model/units.hpp"
 #include "policies/movement/shards.hpp"
 
 namespace spillway {
 
-WholeState::WholeState(RankTeam& team, ModelAccess& states) : team_(team), states_(states) {}
+WholeState::WholeState(RankTeam& team, ModelAccess& states)
+    : team_(team), states_(states), model_(whole_model(states.model())) {
+  const ModelSpec& own = states.model();
+  for (int stage = 0; is_stage(own) && stage < team.size(); ++stage)
+    stages_.push_back(
+        stage_of(model_, team.size(), stage, static_cast<int>(own.stage.chunks)));
+}
+
+// The stage that has a unit, or the first of two.
+int WholeState::stage_with(std::int64_t unit) const {
+  const auto found = std::find_if(stages_.begin(), stages_.end(), [&](const ModelSpec& stage) {
+    return unit_here(stage, unit) >= 0;
+  });
+  SPILLWAY_ASSERT(found != stages_.end());
+  return static_cast<int>(found - stages_.begin());
+}
 
 // Every rank's part of the request, to its place.
 void WholeState::exchange(const Request& request, float* to) {
-  const auto elements = static_cast<std::uint64_t>(trained_elements(states_.model(), request.unit));
+  if (!stages_.empty()) {
+    std::vector<std::uint64_t> parts(stages_.size(), 0);
+    const int from = stage_with(request.unit);
+    parts[static_cast<std::size_t>(from)] = request.count * sizeof(float);
+    if (from == team_.rank())
+      states_.read_own_master(unit_here(states_.model(), request.unit), request.first,
+                              request.count, to);
+    auto* const bytes = reinterpret_cast<std::byte*>(to);
+    return team_.control().all_gather(bytes, bytes, parts);
+  }
+  const auto elements = static_cast<std::uint64_t>(trained_elements(model_, request.unit));
   const std::uint64_t end = request.first + request.count;
   std::vector<std::uint64_t> parts;
   std::uint64_t mine = 0, at = 0;
@@ -35,7 +61,7 @@ void WholeState::exchange(const Request& request, float* to) {
 // The block of a unit that begins there.
 const float* WholeState::block(std::int64_t unit, std::uint64_t first) {
   if (kept_.unit == unit && kept_.first == first) return kept_values_.data();
-  const auto elements = static_cast<std::uint64_t>(trained_elements(states_.model(), unit));
+  const auto elements = static_cast<std::uint64_t>(trained_elements(model_, unit));
   const Request request{unit, first, std::min(block_elements, elements - first)};
   kept_.unit = -1;  // nothing is kept while the exchange may fail
   kept_values_.resize(request.count);

@@ -1,4 +1,5 @@
-// The master weights of a whole model, of which each rank has a shard of every unit.
+// The master weights of a whole model, of which each rank has a shard of every unit, or each stage
+// of a pipeline has some units. Units are those of the whole model.
 #pragma once
 
 #include <cstdint>
@@ -27,11 +28,14 @@ class WholeState {
   };
   // Who reads may do so in small pieces: the ranks exchange blocks, of which the last is kept.
   static constexpr std::uint64_t block_elements = std::uint64_t{1} << 21;
+  int stage_with(std::int64_t unit) const;
   void exchange(const Request& request, float* to);
   const float* block(std::int64_t unit, std::uint64_t first);
 
   RankTeam& team_;
   ModelAccess& states_;
+  ModelSpec model_;                // the whole
+  std::vector<ModelSpec> stages_;  // of a pipeline
   Request kept_;
   std::vector<float> kept_values_;
 };

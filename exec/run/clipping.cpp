@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "base/errors.hpp"
+#include "policies/model/stages.hpp"
 #include "policies/model/units.hpp"
 
 namespace spillway {
@@ -84,7 +85,7 @@ std::vector<double> unit_squares(const Schedule& schedule, std::span<const TaskI
 }
 
 StepGradient step_gradient(const Schedule& schedule, std::span<const double> units) {
-  const int embedding = static_cast<int>(schedule.problem().model.layers);
+  const int embedding = static_cast<int>(whole_model(schedule.problem().model).layers);
   StepGradient result;
   double sum = 0;
   for (int unit = 0; unit < static_cast<int>(units.size()); ++unit) {

@@ -218,7 +218,8 @@ void Executor::work(Run& run, Lane lane, Channels& channels) {
     if (!wait_until_ready(run, id)) return;
     const std::int64_t asked_ns = throttle_ ? now_ns() : 0;
     if (!enter(run, id)) return;
-    if (team_ && is_collective(run.schedule.tasks()[id].kind) && !begin_collective(lane)) return;
+    const TaskKind kind = run.schedule.tasks()[id].kind;
+    if (team_ && (is_collective(kind) || is_message(kind)) && !begin_collective(lane)) return;
     run.start_ns[id] = now_ns();
     const bool held = throttle_ && safety_.gate && run.state[id].writes > 0;
     if (throttle_) throttle_->begin(id, held ? run.start_ns[id] - asked_ns : 0);
@@ -364,6 +365,8 @@ void Executor::execute(Run& run, TaskId id, Channels& channels) {
     case TaskKind::reduce_scatter:
     case TaskKind::all_reduce:
     case TaskKind::norms_reduce:
+    case TaskKind::send:
+    case TaskKind::receive:
       return collective(run, id);
     default:
       device_.compute(task, operands(run, id));
@@ -385,7 +388,7 @@ Executor::Run* Executor::find(const Schedule& schedule) const {
 
 void Executor::prepare(const Schedule& schedule, const Batches& batches) {
   require_own_framework(schedule.problem().framework);
-  SPILLWAY_ASSERT(schedule.problem().workload.ranks == (team_ ? team_->size() : 1),
+  SPILLWAY_ASSERT(schedule.problem().workload.processes() == (team_ ? team_->size() : 1),
                   "each of several ranks has a team");
   SPILLWAY_ASSERT(schedule.use(Tier::gpu).peak_bytes <= device_.gpu_memory().size());
   SPILLWAY_ASSERT(schedule.use(Tier::host).peak_bytes <= device_.host_memory().size());

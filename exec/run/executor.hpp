@@ -169,7 +169,9 @@ class Executor {
   void collective(const Run& run, TaskId id, std::byte* scratch = nullptr);
   bool begin_collective(Lane lane);
   void finish_collectives(const Run& run);
-  std::vector<double> losses_of_all(std::span<const double> own, int steps) const;
+  void finish_messages(const Run& run);
+  std::vector<double> losses_of_all(const Run& run) const;
+  std::int64_t tokens_of_all(const Run& run) const;
 
   Device& device_;
   SsdStore* store_;

@@ -31,8 +31,8 @@ Executor::Losses Executor::evaluate(const Schedule& schedule, std::int64_t first
   SPILLWAY_ASSERT(collected == schedule.steps(), "an evaluation is not broken off");
   run.collect(schedule.steps(), streams_);
   Losses all;
-  for (const double loss : losses_of_all(run.losses, schedule.steps())) all.sum += loss;
-  for (const std::int64_t tokens : run.counted_tokens) all.tokens += tokens;
+  for (const double loss : losses_of_all(run)) all.sum += loss;
+  all.tokens = tokens_of_all(run);
   return all;
 }
 

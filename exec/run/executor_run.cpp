@@ -206,9 +206,7 @@ MicroBatchText Executor::text(Run& run, int step, std::int64_t micro_batch) {
   const Problem& problem = run.schedule.problem();
   const Workload& workload = problem.workload;
   const std::int64_t global_step = run.first_step + step;
-  // Each rank has a run of the batch's micro-batches.
-  const std::int64_t first =
-      problem.rank * workload.rank_batch() + micro_batch * workload.micro_batch;
+  const std::int64_t first = problem.first_sequence() + micro_batch * workload.micro_batch;
   Run::Text& text = run.text_of(micro_batch);
   std::int32_t* const starts = text.starts.empty() ? nullptr : text.starts.data();
   if (text.step != step || text.micro_batch != micro_batch) {

@@ -241,7 +241,7 @@ namespace {
 std::vector<StoreLocation> stores_of_all_ranks(const StoreLocation& first) {
   const ResumePoint point = find_resume_point(first);
   const TrainingRecord training = TrainingRecord::parse(point.record.identity.training);
-  return stores_of_ranks(first, training.workload.ranks);
+  return stores_of_ranks(first, training.workload.processes());
 }
 
 }  // namespace
@@ -360,7 +360,7 @@ ResumeState RunFolder::resume_outside(StoreLocation location, const ResumeReques
             "moved here, or it alone is to go on, add " +
             Setting{"take_over"});
   }
-  if (TrainingRecord::parse(state.point->record.identity.training).workload.ranks > 1)
+  if (TrainingRecord::parse(state.point->record.identity.training).workload.processes() > 1)
     throw InputError(
         "a copy of a run of several ranks is gone on with where its stores are in its "
         "own folder, and these are of " +

@@ -19,6 +19,7 @@
 #include "policies/cost/commit_interval.hpp"
 #include "policies/framework/framework.hpp"
 #include "policies/model/peft.hpp"
+#include "policies/model/stages.hpp"
 
 namespace spillway {
 
@@ -71,6 +72,12 @@ void require_goes_on(const TrainingOptions& options, TrainingStart& start) {
   }
   record.initial_data_hash = before.initial_data_hash;  // compared once it has been read
   // Another number of ranks adds gradients up in other groups from here on.
+  if (before.workload.pipeline > 1 && before.chunks != record.chunks)
+    throw InputError(
+        fmt::format("the stages of this pipeline have {} run{} of layers each, and those of the "
+                    "run that it goes on with {}",
+                    record.chunks, record.chunks == 1 ? "" : "s", before.chunks),
+        "go on with " + Setting{"policy", before.policy} + " or another one whose stages are alike");
   if (before.workload.ranks != record.workload.ranks)
     before.workload.gradient_groups = record.workload.gradient_groups;
   require_same_numbers(before, record);
@@ -113,7 +120,7 @@ TrainingStart start_of(const TrainingOptions& options) {
     options.evaluations.batches->require(problem.workload.sequence, problem.model.vocabulary);
   OptimizerSettings optimizer = options.optimizer;
   optimizer.seed = options.seed;
-  start.record = {problem.model,
+  start.record = {whole_model(problem.model),
                   problem.workload,
                   options.seed,
                   optimizer,
@@ -143,6 +150,7 @@ TrainingStart start_of(const TrainingOptions& options) {
   }
   if (!options.make_policy) record.policy_origin = origin_of_policy(record.policy);
   record.rank = problem.rank;
+  record.chunks = static_cast<int>(start.schedules->usual().problem().model.stage.chunks);
   record.data_rules = options.data_rules;
   record.left_out = options.left_out;
   record.gelu_backward = options.gelu_backward;
@@ -165,7 +173,6 @@ TrainingStart start_of(const TrainingOptions& options) {
 Training::Training(TrainingOptions options) : options_(std::move(options)) {
   const OnNode placed(options_.place);
   options_.optimizer.seed = options_.seed;
-  const Problem& problem = options_.problem;
   TrainingStart start = start_of(options_);
   if (options_.team)  // by what each has found out about its drives they might differ
     start.commit_interval =
@@ -193,7 +200,8 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
                       host_bytes = schedules_->peak(Tier::host) + options_.guard_bytes;
   device_ = options_.make_device
                 ? options_.make_device(gpu_bytes, host_bytes)
-                : std::make_unique<CpuDevice>(problem, gpu_bytes, host_bytes, options_.threads);
+                : std::make_unique<CpuDevice>(schedule().problem(), gpu_bytes, host_bytes,
+                                              options_.threads);
   record.algorithms = device_->algorithms();
   training_store_->set_training(text_of(record));
   training_store_->fill(schedule(), *device_, initial(), [&] {
@@ -332,7 +340,12 @@ std::uint64_t Training::frozen_bytes_in_store() const {
 }
 
 StateValues Training::initial() const {
-  return starting_state(options_.problem.model, options_.seed, options_.weights, options_.adapter);
+  const StateValues whole = starting_state(whole_model(options_.problem.model), options_.seed,
+                                           options_.weights, options_.adapter);
+  const ModelSpec& model = schedule().problem().model;
+  if (!is_stage(model)) return whole;
+  return [model, whole](std::int64_t unit, int moment, std::uint64_t first, std::uint64_t count,
+                        float* to) { whole(whole_unit(model, unit), moment, first, count, to); };
 }
 
 std::vector<std::string> Training::warnings() const {
@@ -434,7 +447,7 @@ StateValues Training::weights(ModelAccess& states) const {
 void Training::export_model(const Directory& folder, const WeightFiles& files) {
   keep_store(true);  // the weights may find no room: they are then still there to be had
   ModelAccess states = access();
-  const ModelSpec& model = options_.problem.model;
+  const ModelSpec model = whole_model(options_.problem.model);
   std::optional<WholeState> whole;
   if (options_.team) whole.emplace(*options_.team, states);
   // Of adapters the files have no more than these.

@@ -8,6 +8,7 @@
 #include "base/errors.hpp"
 #include "base/text.hpp"
 #include "policies/model/model.hpp"
+#include "policies/model/stages.hpp"
 #include "policies/workload/json_number.hpp"
 #include "policies/workload/workload_json.hpp"
 
@@ -92,6 +93,12 @@ void require_format(const ordered_json& json) {
 
 }  // namespace
 
+ModelSpec TrainingRecord::own_model() const {
+  return workload.pipeline > 1
+             ? stage_of(model, static_cast<int>(workload.pipeline), rank, chunks)
+             : model;
+}
+
 std::string TrainingRecord::to_json() const {
   ordered_json json = {{"format", format}};
   json["numbers"] = numbers_of(*this);
@@ -106,7 +113,8 @@ std::string TrainingRecord::to_json() const {
   json["steps"] = steps;
   if (!left_out.empty()) json["left_out"] = left_out;
   if (!algorithms.empty()) json["algorithms"] = algorithms;
-  if (workload.ranks > 1) json["rank"] = rank;
+  if (workload.processes() > 1) json["rank"] = rank;
+  if (chunks > 1) json["chunks"] = chunks;
   return json.dump();
 }
 
@@ -159,8 +167,10 @@ TrainingRecord TrainingRecord::parse(const std::string& text) {
     for (const ordered_json& batch : json.value("left_out", ordered_json::array()))
       r.left_out.push_back(batch.get<std::int64_t>());
     r.rank = json.contains("rank") ? whole_number<int>(json, "rank", place) : 0;
-    if (r.rank < 0 || r.rank >= r.workload.ranks)
+    if (r.rank < 0 || r.rank >= r.workload.processes())
       throw InputError(fmt::format("{}: there is no rank {}", unreadable, r.rank), other_version);
+    r.chunks = json.contains("chunks") ? whole_number<int>(json, "chunks", place) : 1;
+    r.own_model();  // or there is no such stage
     return r;
   } catch (const nlohmann::json::exception& error) {
     throw InputError(fmt::format("{}: {}", unreadable, error.what()), other_version);

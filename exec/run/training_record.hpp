@@ -48,7 +48,8 @@ struct TrainingRecord {
   std::vector<std::int64_t> left_out = {};
   // Device::algorithms() of the device that trains; a training that goes on gives them to its own.
   std::string algorithms = {};
-  int rank = 0;  // of several, whose part of the state it is
+  int rank = 0;  // of several, or of the stages of a pipeline: whose part of the state it is
+  int chunks = 1;  // of each stage of a pipeline (policies/model/stages.hpp)
   // Of a policy that is not built in.
   std::optional<PolicyOrigin> policy_origin = {};
 
@@ -56,6 +57,9 @@ struct TrainingRecord {
   static constexpr const char* cuda_backend = "cuda";
   static constexpr const char* usual_attention = "mma";
   static constexpr const char* usual_gelu_backward = "kernel";
+
+  // What this part of the state is of: the model, or the layers of the stage.
+  ModelSpec own_model() const;
 
   std::string to_json() const;
   // Throws InputError when it is not what to_json writes, and says so where another version of

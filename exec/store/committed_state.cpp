@@ -8,6 +8,7 @@
 #include "base/errors.hpp"
 #include "exec/io/io_transfer.hpp"
 #include "exec/ranks/rank_places.hpp"
+#include "policies/model/stages.hpp"
 #include "policies/model/units.hpp"
 #include "policies/movement/shards.hpp"
 
@@ -19,7 +20,7 @@ CommittedState::CommittedState(ResumePoint point, const RingFactory& make_ring, 
   const StoreLocation first = point.location;
   const std::int64_t version = point.record.version;
   parts_.push_back({std::move(point), {}});
-  for (int rank = 1; rank < static_cast<int>(training_.workload.ranks); ++rank)
+  for (int rank = 1; rank < static_cast<int>(training_.workload.processes()); ++rank)
     parts_.push_back({find_commit(place_of_rank(first, rank), version), {}});
   for (Part& part : parts_) {
     SsdStoreOptions with;
@@ -41,6 +42,15 @@ CommittedState::Readers CommittedState::readers() const {
 
 void CommittedState::read(const Readers& readers, std::int64_t unit, std::uint64_t first,
                           std::uint64_t count, float* to) const {
+  if (training_.workload.pipeline > 1) {
+    for (std::size_t stage = 0; stage < parts_.size(); ++stage) {
+      TrainingRecord of = training_;
+      of.rank = static_cast<int>(stage);
+      const std::int64_t there = unit_here(of.own_model(), unit);
+      if (there >= 0) return read(parts_[stage], *readers[stage], there, first, count, to);
+    }
+    SPILLWAY_ASSERT(false, "a unit is in a stage");
+  }
   const auto elements = static_cast<std::uint64_t>(trained_elements(training_.model, unit));
   const auto ranks = static_cast<int>(parts_.size());
   for (int rank = 0; rank < ranks; ++rank) {
@@ -93,7 +103,7 @@ void CommittedState::close() {
 ResumePoint commit_of_all_ranks(ResumePoint first) {
   const TrainingRecord training = TrainingRecord::parse(first.record.identity.training);
   std::int64_t version = first.record.version;
-  for (int rank = 1; rank < static_cast<int>(training.workload.ranks); ++rank)
+  for (int rank = 1; rank < static_cast<int>(training.workload.processes()); ++rank)
     version =
         std::min(version, find_resume_point(place_of_rank(first.location, rank)).record.version);
   if (version == first.record.version) return first;

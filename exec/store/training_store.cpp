@@ -79,7 +79,7 @@ std::optional<std::int64_t> steps_committed(const fs::path& file, const StoreHea
 // Whether the elements of all units that are trained, of several ranks the shards of one of them,
 // are in the parts, once each, as wide as the training has them.
 bool covers(const std::vector<StatePart>& parts, const TrainingRecord& training) {
-  const ModelSpec& model = training.model;
+  const ModelSpec model = training.own_model();
   const auto ranks = static_cast<int>(training.workload.ranks);
   std::size_t i = 0;
   for (std::int64_t unit = 0; unit < unit_count(model); ++unit) {

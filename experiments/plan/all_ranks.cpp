@@ -37,6 +37,34 @@ void require_several(const Schedule& first) {
 
 }  // namespace
 
+std::vector<Schedule> stages_of(const Schedule& first) {
+  std::vector<Schedule> schedules = {first};
+  Problem problem = first.problem();
+  SPILLWAY_ASSERT(problem.workload.pipeline == 1 || problem.rank == 0);
+  for (problem.rank = 1; problem.rank < static_cast<int>(problem.workload.pipeline); ++problem.rank)
+    schedules.push_back(build_schedule(problem, first.policy(), first.steps()));
+  return schedules;
+}
+
+SimulationResult simulate_stages(std::span<const Schedule> stages, const Machine& machine,
+                                 std::vector<SimulationResult>* by_stage) {
+  if (stages.size() == 1) return simulate(stages.front(), machine);
+  std::vector<SimulationResult> results = simulate_ranks(stages, machine);
+  SimulationResult all = results.front();
+  all.model_tflops = all.hardware_tflops = all.ssd_bytes_written_per_step = 0;
+  for (const SimulationResult& one : results) {
+    if (one.step_seconds > all.step_seconds) {
+      all.step_seconds = one.step_seconds;
+      all.tokens_per_second = one.tokens_per_second;
+    }
+    all.model_tflops += one.model_tflops;
+    all.hardware_tflops += one.hardware_tflops;
+    all.ssd_bytes_written_per_step += one.ssd_bytes_written_per_step;
+  }
+  if (by_stage) *by_stage = std::move(results);
+  return all;
+}
+
 AllRanks simulate_all_ranks(const Schedule& first, const SimulationResult& alone) {
   require_several(first);
   std::vector<Schedule> schedules = {first};

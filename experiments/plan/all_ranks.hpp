@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "policies/schedule/schedule.hpp"
@@ -24,5 +25,15 @@ struct AllRanks {
 // `first`: the schedule of rank 0, and `alone` what it takes by itself. Throws InputError where
 // there is one rank, and where so many ranks are too many tasks.
 AllRanks simulate_all_ranks(const Schedule& first, const SimulationResult& alone);
+
+// The schedules of all stages of a pipeline, the first of which is `first`; where it is of no
+// pipeline, this one alone.
+std::vector<Schedule> stages_of(const Schedule& first);
+
+// As simulate() has one schedule, on a machine with these rates, where it runs with those of the
+// other stages: what is said of a rank is said of the first stage, but the step is that of the
+// slowest, and what is computed and written to drives is that of all. `by_stage`: of each by itself.
+SimulationResult simulate_stages(std::span<const Schedule> stages, const Machine& machine,
+                                 std::vector<SimulationResult>* by_stage = nullptr);
 
 }  // namespace spillway

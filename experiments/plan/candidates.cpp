@@ -76,10 +76,15 @@ Candidates evaluate_candidates(const Problem& problem, bool choose_micro_batch,
   std::uint64_t tasks_left = most_tasks_tried;
   for (std::size_t i = 0; i < policies.size(); ++i) {
     const std::string& policy = policies[i];
-    // Of one rank they are policy resident again.
-    if (policies.size() > 1 && problem.workload.ranks == 1 && !is_tuned(policy) &&
-        is_for_several_ranks(policy))
+    if (policies.size() > 1 && !is_tuned(policy) && !is_candidate(policy, problem.workload))
       continue;
+    if (is_tuned(policy) && problem.workload.pipeline > 1) {
+      candidates.refused.push_back({policy, "the search knows no stages of a pipeline"});
+      if (policies.size() == 1)
+        throw InputError("plans of a pipeline's stages are not searched for",
+                         "name a policy, e.g. " + Setting{"policy", "1f1b"});
+      continue;
+    }
     if (tasks_left == 0) {
       candidates.refused.push_back(
           {policy, fmt::format("not tried: the plans before it took all of the {} million tasks "

@@ -57,10 +57,9 @@ class Comparing {
       // A variant is among the settings that a search tries, and has a recomputation of its own.
       if (request_.at_best || request_.recomputation)
         std::erase_if(policies, [](const std::string& policy) { return !is_bare(policy); });
-      if (problem_.workload.ranks == 1)
-        std::erase_if(policies, [](const std::string& policy) {
-          return !is_tuned(policy) && is_for_several_ranks(policy);
-        });
+      std::erase_if(policies, [&](const std::string& policy) {
+        return !is_tuned(policy) && !is_candidate(policy, problem_.workload);
+      });
     }
     if (request_.recomputation) {
       for (std::string& policy : policies)

@@ -6,12 +6,16 @@
 #include <utility>
 
 #include "base/errors.hpp"
+#include "experiments/plan/all_ranks.hpp"
 #include "experiments/plan/price.hpp"
 #include "experiments/plan/write_cache.hpp"
 
 namespace spillway {
 
 namespace {
+
+// The stages of a pipeline, simulated together.
+Evaluation evaluate_pipeline(const Problem& problem, const std::string& policy, int steps);
 
 class Stopwatch {
  public:
@@ -23,6 +27,36 @@ class Stopwatch {
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
 };
 
+Evaluation evaluate_pipeline(const Problem& problem, const std::string& policy, int steps) {
+  const Stopwatch building;
+  std::vector<Schedule> schedules;
+  Problem of_stage = problem;
+  for (of_stage.rank = 0; of_stage.rank < static_cast<int>(problem.workload.pipeline);
+       ++of_stage.rank)
+    schedules.push_back(build_schedule(of_stage, policy, steps));
+  const auto fits = [](const Schedule& schedule) { return schedule.fits(); };
+  const auto lacks = std::find_if_not(schedules.begin(), schedules.end(), fits);
+  Evaluation evaluation{lacks == schedules.end() ? schedules.front() : *lacks, {}, 0, 0, 0, false};
+  evaluation.schedule_seconds = building.seconds();
+  for (const Schedule& schedule : schedules) {
+    evaluation.tasks += schedule.tasks_emitted() + schedule.tasks().size();
+    StageEvaluation& stage = evaluation.stages.emplace_back();
+    stage.layers = schedule.problem().model.layers;
+    for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd})
+      stage.peaks[static_cast<std::size_t>(tier)] = schedule.use(tier).peak_bytes;
+  }
+  if (lacks != schedules.end()) return evaluation;
+  const Stopwatch simulating;
+  std::vector<SimulationResult> results;
+  evaluation.result =
+      simulate_stages(schedules, schedules.front().problem().machine, &results);
+  for (std::size_t stage = 0; stage < results.size(); ++stage)
+    evaluation.stages[stage].computes =
+        results[stage].lanes[static_cast<std::size_t>(Lane::gpu_compute)].busy_fraction;
+  evaluation.simulate_seconds = simulating.seconds();
+  return evaluation;
+}
+
 }  // namespace
 
 Evaluation evaluate(const Problem& problem, const std::string& policy, int steps) {
@@ -32,6 +66,7 @@ Evaluation evaluate(const Problem& problem, const std::string& policy, int steps
 
 Evaluation evaluate_with(EvaluationReuse& reuse, const Problem& problem, const std::string& policy,
                          int steps, bool asks_times) {
+  if (problem.workload.pipeline > 1) return evaluate_pipeline(problem, policy, steps);
   const Stopwatch building;
   Evaluation evaluation{
       reuse.schedules.build(problem, policy, steps), std::nullopt, 0, 0, 0, false};

@@ -19,13 +19,21 @@ struct EvaluationReuse {
   SteadyResults results;
 };
 
+// One stage of a pipeline.
+struct StageEvaluation {
+  std::int64_t layers = 0;
+  TierBytes peaks{};    // bytes that its schedule takes
+  double computes = 0;  // share of the step in which its GPU computes
+};
+
 struct Evaluation {
-  Schedule schedule;
+  Schedule schedule;  // of a pipeline: of the first stage, or of the first that does not fit
   std::optional<SimulationResult> result;  // absent when it does not fit
   double schedule_seconds = 0;             // real time it took to build the schedule
   double simulate_seconds = 0;             // and to simulate it
   std::uint64_t tasks = 0;     // emitted and simulated for it, and for what was tried before it
   bool by_some_steps = false;  // SteadyResult::by_some_steps
+  std::vector<StageEvaluation> stages = {};  // of a pipeline
 };
 
 // Steps that are simulated unless asked otherwise: three to fill the pipeline and to settle where

@@ -179,6 +179,7 @@ std::optional<Price> quick_price(const Problem& problem, const std::string& poli
 
 std::optional<Price> quick_price_with(ScheduleReuse& reuse, const Problem& problem,
                                       const std::string& policy, int steps) {
+  if (problem.workload.pipeline > 1) return std::nullopt;
   try {
     return Pricing(reuse, problem, policy, steps).price();
   } catch (const InputError&) {  // evaluate() says it of the whole problem

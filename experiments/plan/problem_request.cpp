@@ -179,7 +179,15 @@ Problem ProblemRequest::problem(std::optional<bool> on_gpu) const {
       cluster.nvlink = processes.bandwidth;
       cluster.nvlink_latency_ns = processes.latency_ns;
     }
-    given["ranks"] = given["gradient_groups"] = std::to_string(processes.count);
+    if (given.contains("pipeline") && given["pipeline"] != "1") {
+      if (given["pipeline"] != std::to_string(processes.count))
+        throw InputError(Setting{"pipeline", given["pipeline"]} +
+                             Message(fmt::format(": {} processes train, each a stage of it",
+                                                 processes.count)),
+                         "start as many as there are stages");
+    } else {
+      given["ranks"] = given["gradient_groups"] = std::to_string(processes.count);
+    }
   }
   use_all_gpus(problem.machine, given);
   problem.workload = read_workload(given, problem.model, usual_precision(backend));

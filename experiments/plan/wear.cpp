@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "exec/store/commit_points.hpp"
+#include "experiments/plan/all_ranks.hpp"
 #include "policies/cost/commit_interval.hpp"
 #include "policies/framework/framework.hpp"
 
@@ -140,7 +141,7 @@ Wear wear_of(const Schedule& schedule, const SimulationResult* result, const Who
       !wear.cache->holds(wear.bytes_per_step(), result->step_seconds)) {
     Machine fast = problem.machine;
     fast.ssd.write = wear.cache->write;
-    wear.step_seconds_in_cache = simulate(schedule, fast).step_seconds;
+    wear.step_seconds_in_cache = simulate_stages(stages_of(schedule), fast).step_seconds;
   }
   return wear;
 }

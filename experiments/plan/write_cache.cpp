@@ -17,15 +17,15 @@ std::optional<WriteCache> write_cache_of(const Machine& machine) {
                     ssd.cache_write, ssd.write, ssd.cache_recovery};
 }
 
-SimulationResult simulate_long_run(const Schedule& schedule, const Machine& machine) {
-  SimulationResult full = simulate(schedule, machine);
+SimulationResult simulate_long_run(std::span<const Schedule> stages, const Machine& machine) {
+  SimulationResult full = simulate_stages(stages, machine);
   const std::optional<WriteCache> cache = write_cache_of(machine);
   const double written = full.ssd_bytes_written_per_step;
   // A faster step writes no fewer bytes a second.
   if (!cache || written == 0 || !cache->holds(written, full.step_seconds)) return full;
   Machine fast = machine;
   fast.ssd.write = cache->write;
-  SimulationResult in_cache = simulate(schedule, fast);
+  SimulationResult in_cache = simulate_stages(stages, fast);
   const bool holds = cache->holds(in_cache.ssd_bytes_written_per_step, in_cache.step_seconds);
   return holds ? in_cache : full;
 }

@@ -61,6 +61,8 @@ std::optional<std::size_t> class_of(TaskKind kind) {
     case TaskKind::reduce_scatter:
     case TaskKind::all_reduce:
     case TaskKind::norms_reduce:
+    case TaskKind::send:
+    case TaskKind::receive:
       return 8;
     case TaskKind::barrier:
       break;

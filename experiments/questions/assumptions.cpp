@@ -39,6 +39,7 @@ std::size_t AssumptionEffects::named() const {
 AssumptionEffects effects_of_assumptions(const Schedule& schedule, const SimulationResult& result,
                                          const std::function<void(const std::string&)>& say) {
   const Machine& machine = schedule.problem().machine;
+  const std::vector<Schedule> stages = stages_of(schedule);
   const std::uint32_t works = works_of(schedule);
   Machine slowest = machine, fastest = machine;
   AssumptionEffects all;
@@ -51,7 +52,7 @@ AssumptionEffects effects_of_assumptions(const Schedule& schedule, const Simulat
     if (say) say("simulating " + value.name() + " at the ends of its range");
     Machine other = machine;
     set(other);
-    return simulate_long_run(schedule, other).step_seconds;
+    return simulate_long_run(stages, other).step_seconds;
   };
   for (AssumedValue& value : assumed_values(machine)) {
     AssumedEffect effect{std::move(value), {}, {}};
@@ -76,8 +77,8 @@ AssumptionEffects effects_of_assumptions(const Schedule& schedule, const Simulat
   all.slowest_seconds = all.fastest_seconds = result.step_seconds;
   if (any) {
     if (say) say("simulating all assumed values together");
-    all.slowest_seconds = simulate_long_run(schedule, slowest).step_seconds;
-    all.fastest_seconds = simulate_long_run(schedule, fastest).step_seconds;
+    all.slowest_seconds = simulate_long_run(stages, slowest).step_seconds;
+    all.fastest_seconds = simulate_long_run(stages, fastest).step_seconds;
   }
   // A schedule may gain by one value alone what it does not gain beside others.
   for (const AssumedEffect& one : all.effects) {

@@ -132,9 +132,10 @@ double Robustness::worst_seconds() const {
 Robustness robustness(const Schedule& schedule, const SimulationResult& result, std::uint64_t seed,
                       const std::function<void(const std::string&)>& say) {
   const Machine& machine = schedule.problem().machine;
+  const std::vector<Schedule> stages = stages_of(schedule);
   const auto seconds = [&](const Machine& other, const std::string& what) {
     if (say) say("simulating " + what);
-    return simulate_long_run(schedule, other).step_seconds;
+    return simulate_long_run(stages, other).step_seconds;
   };
   const std::vector<std::string> rates = scalable_rates(machine);
   // A gain is a ratio of rates, and stays where all of them change.

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "experiments/calibrate/statistics.hpp"
+#include "experiments/plan/all_ranks.hpp"
 #include "experiments/questions/robustness.hpp"
 #include "sim/simulate.hpp"
 #include "sim/to_trace.hpp"
@@ -40,7 +41,8 @@ std::optional<PredictionCheck> check_prediction(const Schedule& schedule, const 
   if (measured.spans.empty()) return {};
   const StepTimes times = step_times(measured);
   if (times.filling || times.seconds.size() < fewest_steps_checked) return {};
-  const SimulationResult predicted = simulate(schedule);
+  const SimulationResult predicted =
+      simulate_stages(stages_of(schedule), schedule.problem().machine);
   const TraceComparison comparison = compare_traces(to_trace(schedule, predicted), measured);
   if (!(comparison.predicted.median_seconds > 0)) return {};
   PredictionCheck check;

@@ -210,6 +210,7 @@ void add_optimizer(Table& t) {
   t.workload("moments");
   t.workload("precision");
   t.workload("gradient_bits").form = SettingForm::mixed;
+  t.workload("pipeline");
   t.workload("gradient_groups");
 }
 

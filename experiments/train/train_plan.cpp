@@ -173,7 +173,7 @@ TrainPlan plan_training(Problem problem, bool choose_micro_batch, const std::str
     }
     const Machine measured =
         hardware.measure(problem, micro_batches_of(problem, choose_micro_batch));
-    problem.machine = measured_at_hand(rank_share(measured, problem.ranks().inside),
+    problem.machine = measured_at_hand(rank_share(measured, problem.gpus_of_node()),
                                        problem.machine, ssd, hardware.cuda);
     set_memory_beside(problem, problem.frozen_in_place);  // of memory that is known only now
   } else if (machine_unknown) {

@@ -12,6 +12,7 @@
 #include "experiments/calibrate/rank_link.hpp"
 #include "experiments/train/train_checks.hpp"
 #include "experiments/train/training_job.hpp"
+#include "policies/model/stages.hpp"
 #include "policies/schedule/task.hpp"
 
 namespace spillway {
@@ -101,6 +102,10 @@ void TrainingJob::take_place_among_ranks() {
     if (const auto found = asked.workload.find("ranks");
         found != asked.workload.end() && found->second != "1")
       throw InputError(found->second + " ranks are as many processes",
+                       "mpirun -n " + found->second + " spillway train ...");
+    if (const auto found = asked.workload.find("pipeline");
+        found != asked.workload.end() && found->second != "1")
+      throw InputError(found->second + " stages of a pipeline are as many processes",
                        "mpirun -n " + found->second + " spillway train ...");
     return;
   }
@@ -201,6 +206,7 @@ void TrainingJob::share_plan(Problem problem) {
       plan_.predicted_step_seconds = seconds;
   }
   plan_.problem.rank = team.rank();
+  plan_.problem.model = whole_model(plan_.problem.model);
 }
 
 // Of the directories that rank 0 has, those of this rank; they are made.

@@ -64,7 +64,17 @@ std::optional<ResumePoint> TrainingJob::resume() {
     all.erase("gradient_groups");
     given_.erase("gradient_groups");
   }
-  if (record.workload.ranks != ranks) go_on_with_other_ranks(*state.point, record, ranks);
+  const auto pipeline = all.find("pipeline");
+  const std::string stages = std::to_string(record.workload.pipeline);
+  if ((pipeline == all.end() ? "1" : pipeline->second.back()) != stages ||
+      (record.workload.pipeline > 1 && record.workload.pipeline != ranks))
+    throw InputError(
+        Setting{"resume"} +
+            Message(fmt::format(": the run in {} is trained in {} stage{} of a pipeline",
+                                request_.run, stages, record.workload.pipeline == 1 ? "" : "s")),
+        record.workload.pipeline == 1 ? "leave " + Setting{"pipeline"} + " out"
+                                      : Message("go on by mpirun -n " + stages));
+  if (record.workload.pipeline == 1 && record.workload.ranks != ranks) go_on_with_other_ranks(*state.point, record, ranks);
   if (!now.contains("policy")) {
     require_policy(record.policy, record.policy_origin, fmt::format("the run in {}", request_.run));
     all["policy"] = {record.policy};

@@ -8,6 +8,7 @@
 #include "base/errors.hpp"
 #include "experiments/calibrate/reference_kernels.hpp"
 #include "experiments/calibrate/sampler.hpp"
+#include "experiments/plan/all_ranks.hpp"
 #include "experiments/testbed/throttled_machine.hpp"
 #include "policies/common/policy.hpp"
 #include "policies/common/run_record.hpp"
@@ -91,7 +92,8 @@ std::optional<DriftCorrection> corrected_for_drift(const Schedule& schedule, con
   if (correction.drift.empty()) return std::nullopt;
   for (const KernelTime& one : references)
     if (correction.drift.contains(one.kind)) correction.samples[one.kind] = one.samples_ns.size();
-  const SimulationResult now = simulate(schedule, drifted_machine(machine, correction.drift));
+  const SimulationResult now =
+      simulate_stages(stages_of(schedule), drifted_machine(machine, correction.drift));
   correction.predicted_seconds = step_times(to_trace(schedule, now)).median_seconds;
   correction.error = correction.predicted_seconds / measured_seconds - 1;
   return correction;
@@ -101,11 +103,13 @@ std::optional<DriftCorrection> corrected_for_drift(const Schedule& schedule, con
 
 namespace {
 
-// Ranks run alike, each a schedule of its own: the first one's is held against its prediction.
+// Ranks run alike, each a schedule of its own: the first one's is held against its prediction. So is
+// that of a pipeline's first stage, which is simulated with the others.
 Trace of_first_rank(const Trace& all, const Schedule& schedule) {
-  const std::int64_t ranks = schedule.problem().workload.ranks;
-  if (ranks == 1) return all;
-  const auto lanes = static_cast<std::size_t>(lane_count_of(ranks));
+  const Workload& workload = schedule.problem().workload;
+  if (workload.processes() == 1) return all;
+  const auto lanes =
+      static_cast<std::size_t>(lane_count_of(workload.ranks, workload.pipeline));
   Trace first = all;
   first.lanes.resize(std::min(first.lanes.size(), lanes));
   std::erase_if(first.spans, [&](const Span& span) { return span.lane >= lanes; });
@@ -160,7 +164,7 @@ Validation validate_trace(const Trace& all, const std::string& origin,
     problem.overrides.insert(problem.overrides.end(), set_by_hand.begin(), set_by_hand.end());
     schedule = build_schedule(problem, schedule.policy(), schedule.steps());
   }
-  SimulationResult predicted = simulate(schedule);
+  SimulationResult predicted = simulate_stages(stages_of(schedule), schedule.problem().machine);
   const Trace predicted_trace = to_trace(schedule, predicted);
   TraceComparison comparison = compare_traces(predicted_trace, measured);
   std::vector<CriticalShare> critical = critical_paths(schedule, predicted_trace, measured);

@@ -38,6 +38,8 @@ struct PolicyInfo {
   // It says who of several ranks keeps what; with one rank it is policy resident, beside which
   // nobody needs it as a candidate.
   bool for_several_ranks = false;
+  // It is an order of a pipeline's stages; with one stage it is another order of policy resident.
+  bool for_pipelines = false;
 };
 
 using PolicyOptions = std::map<std::string, std::string>;  // name -> value
@@ -62,6 +64,7 @@ class Policy {
   void declare(PolicyOption about, std::function<bool(const std::string&)> read);
   // Declares what PolicyInfo says of it.
   void declare_for_several_ranks() { info_.for_several_ranks = true; }
+  void declare_for_pipelines() { info_.for_several_ranks = info_.for_pipelines = true; }
   // Throws InputError where the problem is not one this policy can run (e.g. several
   // micro-batches).
   virtual void check(const Problem&) const {}
@@ -69,6 +72,8 @@ class Policy {
   // takes the first that fits. Policies without such options have one alternative that sets
   // nothing.
   virtual std::vector<PolicyOptions> placements(const Problem&) const { return {{}}; }
+  // Of a stage of a pipeline: the runs of consecutive layers that it has (policies/model/stages.hpp).
+  virtual int chunks() const { return 1; }
   // Where everything rests, how far ahead it is fetched, what is kept for backward.
   virtual Plan plan(const Problem& problem, const Costs& costs) const = 0;
   // The order of work of one step; unless it is overridden, the plan's (Plan::order).
@@ -118,6 +123,9 @@ std::vector<PolicyInfo> builtin_policies();
 
 // Of a policy's text.
 bool is_for_several_ranks(const std::string& text);
+// Whether a policy is worth a try where nobody asks for it: those of several ranks say who of them
+// keeps what, those of pipelines when a stage does what; each is resident, or nearly, without them.
+bool is_candidate(const std::string& text, const Workload& workload);
 
 // "greedysnake:alpha=0.2,snake=off": a fresh policy object.
 // Throws InputError for an unknown policy or option, or a bad value, with those there are.

@@ -35,6 +35,9 @@ constexpr BuiltinFactory factories[] = {
     SPILLWAY_POLICY(make_mics),                   // sharded/mics.cpp
     SPILLWAY_POLICY(make_fsdp),                   // sharded/fsdp.cpp
     SPILLWAY_POLICY(make_amsp),                   // sharded/amsp.cpp
+    SPILLWAY_POLICY(make_gpipe),                  // pipeline/pipeline_policies.cpp
+    SPILLWAY_POLICY(make_1f1b),                   // pipeline/pipeline_policies.cpp
+    SPILLWAY_POLICY(make_interleaved),            // pipeline/pipeline_policies.cpp
     SPILLWAY_POLICY(make_spillway),               // spillway/spillway.cpp
 };
 
@@ -311,6 +314,12 @@ std::unique_ptr<Policy> make_policy(const std::string& text) {
 
 bool is_for_several_ranks(const std::string& text) {
   return parse_policy(text).info.for_several_ranks;
+}
+
+bool is_candidate(const std::string& text, const Workload& workload) {
+  const PolicyInfo info = parse_policy(text).info;
+  if (info.for_pipelines) return workload.pipeline > 1;
+  return !info.for_several_ranks || workload.ranks > 1;
 }
 
 std::string canonical_policy(const std::string& text) {

@@ -7,6 +7,7 @@
 #include "base/errors.hpp"
 #include "policies/common/registry.hpp"
 #include "policies/framework/framework.hpp"
+#include "policies/model/stages.hpp"
 #include "policies/workload/json_number.hpp"
 #include "policies/workload/workload_json.hpp"
 
@@ -55,10 +56,10 @@ std::optional<PolicyOrigin> recorded_origin(const Trace& trace, const std::strin
 
 Trace make_trace(const Schedule& schedule, const std::string& source) {
   Trace trace;
-  const int lanes = lane_count_of(schedule.problem().workload.ranks);
+  const int lanes = lane_count_of(schedule.problem().workload.ranks, schedule.problem().workload.pipeline);
   for (int i = 0; i < lanes; ++i) trace.lanes.emplace_back(to_string(static_cast<Lane>(i)));
   const Workload& workload = schedule.problem().workload;
-  for (int i = 0; i < task_kind_count_of(workload.ranks, workload.gradient_groups); ++i)
+  for (int i = 0; i < task_kind_count_of(workload.ranks, workload.gradient_groups, workload.pipeline); ++i)
     trace.kinds.emplace_back(to_string(static_cast<TaskKind>(i)));
   for (int i = 0; i < phase_count; ++i) trace.phases.emplace_back(to_string(static_cast<Phase>(i)));
   for (int i = 0; i < tier_count; ++i) trace.tiers.emplace_back(to_string(static_cast<Tier>(i)));
@@ -77,7 +78,7 @@ Trace make_trace(const Schedule& schedule, const std::string& source) {
   set("fingerprint", fmt::format("{:016x}", schedule.fingerprint()));
   trace.set_metadata("workload", workload_json(problem.workload).dump());
   set("overrides", problem.overrides);
-  set("model", model_to_toml(problem.model));
+  set("model", model_to_toml(whole_model(problem.model)));
   set("limits", {{"gpu", problem.machine.gpu.memory},
                  {"host", problem.machine.host.memory},
                  {"ssd", problem.machine.ssd.capacity},
@@ -108,8 +109,8 @@ Schedule rebuild_schedule(const Trace& trace, const std::string& origin) {
         "the trace is damaged or from another version of spillway: record it again");
     // Without a machine there is no cluster: processes of one computer are as many GPUs.
     Machine::Cluster& cluster = problem.machine.cluster;
-    if (problem.workload.ranks > cluster.count())
-      cluster.gpus = cluster.sharing = problem.workload.ranks;
+    if (problem.workload.processes() > cluster.count())
+      cluster.gpus = cluster.sharing = problem.workload.processes();
     if (trace.find_metadata("overrides")) problem.overrides = field(trace, "overrides", origin);
     if (trace.find_metadata("frozen_in_place"))
       problem.frozen_in_place = field(trace, "frozen_in_place", origin);

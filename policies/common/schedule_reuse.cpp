@@ -44,10 +44,12 @@ void ScheduleReuse::keep_few() {
   if (found_.size() > most) found_.pop_back();
 }
 
-Schedule ScheduleReuse::build(const Problem& problem, const std::string& policy, int steps) {
+Schedule ScheduleReuse::build(const Problem& of_all, const std::string& policy, int steps) {
   const ParsedPolicy parsed = parse_policy(policy);
-  require_buildable(problem, steps);
-  policy_of(parsed)->check(problem);
+  require_buildable(of_all, steps);
+  const std::unique_ptr<Policy> object = policy_of(parsed);
+  object->check(of_all);
+  const Problem problem = of_all.of_stage(object->chunks());
   Settler settler(problem, parsed, steps);
   Origin origin{problem, policy, steps};
   for (const Built& one : built_) {

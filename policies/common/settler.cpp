@@ -162,6 +162,12 @@ void require_buildable(const Problem& problem, int steps) {
 // memory that is left over, is settled for it.
 Schedule build_schedule(const Problem& problem, const std::string& policy, int steps) {
   require_buildable(problem, steps);
+  const ParsedPolicy parsed = parse_policy(policy);
+  if (problem.workload.pipeline > 1) {
+    // Each stage by itself: what is left open is alike in all of them.
+    const Problem stage = problem.of_stage(policy_of(parsed)->chunks());
+    return Settler(stage, parsed, steps).build();
+  }
   if (problem.rank > 0) {
     Problem of_first = problem;
     of_first.rank = 0;
@@ -169,7 +175,6 @@ Schedule build_schedule(const Problem& problem, const std::string& policy, int s
     return emit(problem, parse_policy(first.policy()), {.steps = steps, .spare = first.spare()})
         .finish(first.policy(), steps);
   }
-  const ParsedPolicy parsed = parse_policy(policy);
   return Settler(problem, parsed, steps).build();
 }
 

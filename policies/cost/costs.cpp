@@ -46,6 +46,8 @@ Work work_of(const Task& task) {
     case TaskKind::reduce_scatter:
     case TaskKind::all_reduce:
     case TaskKind::norms_reduce:
+    case TaskKind::send:
+    case TaskKind::receive:
       return Work::collective;
     case TaskKind::barrier:
       return Work::nothing;
@@ -95,7 +97,7 @@ Costs::Costs(const Problem& problem)
   for (const DriveLimit& limit : drives_.limits)
     drive_resources_.push_back(resource(limit.name, limit.capacity));
   const Machine::Cluster& cluster = machine_.cluster;
-  const bool several = problem.workload.ranks > 1;
+  const bool several = problem.workload.processes() > 1;
   nvlink_ = several && cluster.nvlink > 0 ? resource("nvlink", cluster.nvlink) : none;
   nic_ = several && cluster.nic > 0 ? resource("nic", cluster.nic) : none;
   spine_ = several && spine_share(cluster) > 0 ? resource("spine", spine_share(cluster)) : none;
@@ -391,6 +393,11 @@ TaskCost Costs::collective_cost(const Task& task, const RankGroup& group) const 
   const std::uint64_t calls = std::max<std::uint64_t>(task.available, 1);
   const CollectiveTraffic traffic = collective_traffic(
       machine_.cluster, task.kind, group, task.bytes / calls, inside_rate(), machine_.cluster.nic);
+  const auto latency_ns = std::llround(traffic.steps_ns * static_cast<double>(calls));
+  return cost_between(task, demand_of(traffic), latency_ns);
+}
+
+Demand Costs::demand_of(const CollectiveTraffic& traffic) const {
   Demand demand;
   if (traffic.bandwidth > 0) demand.rate_cap = traffic.bandwidth;
   if (nvlink_ != none) {
@@ -403,10 +410,37 @@ TaskCost Costs::collective_cost(const Task& task, const RankGroup& group) const 
   }
   if (traffic.network > 0) demand.uses(nic_, traffic.network);
   if (traffic.spine > 0) demand.uses(spine_, traffic.spine);
+  return demand;
+}
+
+// The way out of the sender limits a message: links between GPUs, and network cards, are as fast
+// either way. Without such links both sides copy, over the host.
+TaskCost Costs::message_cost(const Task& task) const {
+  const std::int64_t of_node = problem_.gpus_of_node();
+  const bool inside = task.group / of_node == problem_.rank / of_node;
+  const Machine::Cluster& cluster = machine_.cluster;
+  if (!inside && nic_ == none) fail_without("cluster.nic");
+  if (inside && inside_rate() <= 0) fail_without("cluster.nvlink");
+  const bool sends = task.kind == TaskKind::send;
+  const bool copies = inside && nvlink_ == none;
+  if (!sends && !copies) return {Work::nothing, 0, 0};
+  Demand demand;
+  if (copies) {
+    demand.rate_cap = inside_rate();
+    demand.uses(sends ? d2h_ : h2d_, 1).uses(dram_, 1);
+    if (pcie_total_ != none) demand.uses(pcie_total_, 1);
+  } else {
+    demand.uses(inside ? nvlink_ : nic_, 1);
+  }
+  return cost_between(task, std::move(demand),
+                      sends ? (inside ? cluster.nvlink_latency_ns : cluster.nic_latency_ns) : 0);
+}
+
+TaskCost Costs::cost_between(const Task& task, Demand demand, std::int64_t latency_ns) const {
   TaskCost cost;
   cost.work = Work::collective;
   cost.amount = static_cast<double>(task.bytes);
-  cost.latency_ns = std::llround(traffic.steps_ns * static_cast<double>(calls));
+  cost.latency_ns = latency_ns;
   const auto same = [&](const Demand& known) {
     return known.rate_cap == demand.rate_cap &&
            std::equal(known.usages.begin(), known.usages.end(), demand.usages.begin(),
@@ -422,6 +456,7 @@ TaskCost Costs::collective_cost(const Task& task, const RankGroup& group) const 
 
 TaskCost Costs::of(const Task& task, std::span<const RankGroup> groups) const {
   if (is_collective(task.kind)) return collective_cost(task, groups[task.group]);
+  if (is_message(task.kind)) return message_cost(task);
   TaskCost cost;
   cost.work = work_of(task);
   cost.latency_ns = latency_ns(cost.work);

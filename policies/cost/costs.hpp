@@ -49,6 +49,8 @@
 //   collectives  calls x steps x latency + bytes over the links between GPUs and the network cards
 //                (collectives.hpp): nvlink and nic, and spine where leaves share one. Where there
 //                is no nvlink, over PCIe both ways and through host memory
+//   messages     between stages: latency + bytes over the sender's link or network card, or where
+//                there is no nvlink by a copy of the sender and one of the receiver
 //
 // Fairness: equal bytes per second of what is shared; so the CPU optimizer weighs
 // 1 / adam_bytes_per_param (docs/sharing.md).
@@ -87,6 +89,8 @@
 namespace spillway {
 
 // What sets the rate of a task; in units per second of
+struct CollectiveTraffic;
+
 enum class Work : std::uint8_t {
   compute,        // seconds of compute
   gpu_optimizer,  // parameters, at the machine's rate
@@ -99,7 +103,7 @@ enum class Work : std::uint8_t {
   pageable_d2h,
   read,
   write,
-  collective,  // bytes of the whole
+  collective,  // bytes of the whole; and of messages between stages
   nothing      // a barrier: it has a latency, and no rate
 };
 inline constexpr std::size_t work_count = 12;  // nothing is none
@@ -176,6 +180,9 @@ class Costs {
   std::int64_t latency_ns(Work work) const;
   double inside_rate() const;
   TaskCost collective_cost(const Task& task, const RankGroup& group) const;
+  Demand demand_of(const CollectiveTraffic& traffic) const;
+  TaskCost message_cost(const Task& task) const;
+  TaskCost cost_between(const Task& task, Demand demand, std::int64_t latency_ns) const;
   Demand with_cores(Demand demand, double cores_at_full_rate) const;
   double known_rate(Work work) const { return knows(work) ? rate(work) : 0; }
 

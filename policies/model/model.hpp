@@ -57,6 +57,15 @@ struct ModelSpec {
   double lora_dropout = 0;  // of the adapters' inputs: the share that is zero, from the run's seed
   std::string lora_targets = "all-linear";  // or names: "q_proj,v_proj" (units.hpp)
   std::string source;                       // where the shape is from
+  // Of one stage of a pipeline, whose `layers` are some of a whole model's (stages.hpp).
+  struct Stage {
+    std::int64_t whole_layers = 0;  // of the whole model; 0: this is a whole model
+    std::int64_t first_layer = 0;   // which of them layer 0 is
+    std::int64_t chunks = 1;        // runs of consecutive layers, all alike
+    std::int64_t stride = 0;        // from the first layer of a run to that of the next
+    bool operator==(const Stage&) const = default;
+  };
+  Stage stage = {};
 
   std::int64_t width_of_head() const { return head_width > 0 ? head_width : hidden / heads; }
   std::int64_t attention_width() const { return heads * width_of_head(); }  // A; GPT: C

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/errors.hpp"
+#include "policies/model/stages.hpp"
 
 namespace spillway {
 
@@ -99,8 +100,11 @@ std::vector<TensorLayout> llama_head(const ModelSpec& model) {
 std::vector<TensorLayout> base_layout(const ModelSpec& model, std::int64_t unit) {
   const bool is_gpt = model.architecture == Architecture::gpt;
   if (unit < model.layers) return is_gpt ? gpt_layer(model) : llama_layer(model);
-  if (unit == embedding_unit(model)) return is_gpt ? gpt_embedding(model) : llama_embedding(model);
-  return llama_head(model);
+  if (unit == embedding_unit(model)) {
+    if (!has_embedding(model) && !(model.tied && has_head(model))) return {};
+    return is_gpt ? gpt_embedding(model) : llama_embedding(model);
+  }
+  return has_head(model) ? llama_head(model) : std::vector<TensorLayout>{};
 }
 
 // The matrices of layers that may have adapters, and PEFT's names of these.
@@ -264,8 +268,8 @@ std::int64_t unit_parameters(const ModelSpec& model, std::int64_t unit) {
 }
 
 std::int64_t unit_elements(const ModelSpec& model, std::int64_t unit) {
-  const TensorLayout last = unit_layout(model, unit).back();
-  return padded(last.offset + last.elements());
+  const std::vector<TensorLayout> layout = unit_layout(model, unit);
+  return layout.empty() ? 0 : padded(layout.back().offset + layout.back().elements());
 }
 
 std::int64_t trained_elements(const ModelSpec& model, std::int64_t unit) {
@@ -310,7 +314,7 @@ std::int64_t largest_trained_elements(const ModelSpec& model) {
 }
 
 std::string unit_name(const ModelSpec& model, std::int64_t unit) {
-  if (unit < model.layers) return "layer " + std::to_string(unit);
+  if (unit < model.layers) return "layer " + std::to_string(whole_layer(model, unit));
   return unit == embedding_unit(model) ? "the embedding" : "the head";
 }
 

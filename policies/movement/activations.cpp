@@ -52,13 +52,13 @@ Activations::Activations(Program& program, const Plan& plan, const OrderOfWork& 
 
 // The place in its row at which the input of a layer is made.
 int Activations::position(int layer, int m) const {
-  const VisitId made = uses_.forward(0, std::max(0, layer - 1), m);
+  const VisitId made = made_in(0, layer, m);
   return static_cast<int>(made - uses_.turns()[uses_.turn_of(made)].begin);
 }
 
 bool Activations::is_inner(const Share& rest, int layer, int m) const {
   const int margin = plan_.checkpoints.margin;
-  const VisitId made = uses_.forward(0, std::max(0, layer - 1), m);
+  const VisitId made = made_in(0, layer, m);
   const Turn& turn = uses_.turns()[uses_.turn_of(made)];
   const int inner = static_cast<int>(turn.end - turn.begin) - 2 * margin;
   const int at = position(layer, m);
@@ -84,7 +84,7 @@ void Activations::place_on_ssd() {
     if (apart) place_first_layers(*plan_.saved.rest, false, true);
     return;
   }
-  for (int layer = first_backward_; layer + 1 < layers_; ++layer) {
+  for (int layer = first_backward_; layer < ordinary_layers(); ++layer) {
     const auto tensors =
         static_cast<std::uint8_t>(layouts_[static_cast<std::size_t>(layer)].size());
     for (int m = 0; m < micro_batches_; ++m) {
@@ -113,7 +113,7 @@ void Activations::place_first_layers(const ByLayer<Share>& rest, bool inputs, bo
     }
   };
   std::vector<Item> items;
-  for (int layer = first_backward_; layer + 1 < layers_; ++layer) {
+  for (int layer = first_backward_; layer < ordinary_layers(); ++layer) {
     if (layer > first_backward_ && !(rest.at(layer, layers_) == rest.at(layer - 1, layers_))) {
       place(items, rest.at(layer - 1, layers_).ssd);
       items.clear();
@@ -123,7 +123,7 @@ void Activations::place_first_layers(const ByLayer<Share>& rest, bool inputs, bo
     for (const SavedLayout& tensor : layouts_[static_cast<std::size_t>(layer)])
       items.push_back({layer, false, static_cast<double>(tensor.bytes)});
   }
-  if (layers_ > 1) place(items, rest.at(layers_ - 2, layers_).ssd);
+  if (ordinary_layers() > 0) place(items, rest.at(ordinary_layers() - 1, layers_).ssd);
 }
 
 // One buffer a layer, so that what is dead together can be lent together.
@@ -135,7 +135,7 @@ bool Activations::has_resting_places() const {
 std::vector<int> Activations::resting(int layer) const {
   std::vector<int> micro_batches;
   const Share& rest = rest_of_inputs(layer);
-  if (layer == 0 || layer < first_backward_ || !has_resting_places() || rest.gpu > 0)
+  if (layer == 0 || takes_input(layer) || layer < first_backward_ || !has_resting_places() || rest.gpu > 0)
     return micro_batches;
   for (int m = 0; m < micro_batches_; ++m) {
     if (!is_inner(rest, layer, m)) micro_batches.push_back(m);
@@ -186,6 +186,11 @@ Slice Activations::make_input(VisitId v) {
 
 Slice Activations::make_output(VisitId v) {
   const Visit& visit = work_.visits[v];
+  if (visit.kind == VisitKind::forward && hands_on(visit.layer)) {
+    outputs_.resize(static_cast<std::size_t>(micro_batches_));
+    return outputs_[micro_batch(v)] =
+               gpu_buffer(BufferKind::checkpoint, visit.layer + 1, visit.micro_batch);
+  }
   if (visit.kind == VisitKind::forward)
     return make_checkpoint(v, visit.layer + 1, visit.micro_batch);
   Tensor& gradient = gradients_[micro_batch(v)];
@@ -198,14 +203,67 @@ Slice Activations::make_checkpoint(VisitId v, int layer, int m) {
   Tensor& made = checkpoints_[index(layer, m)];
   made = {};
   made.gpu = gpu_buffer(BufferKind::checkpoint, layer, m);
+  note_leaving(v, layer, m);
+  return made.gpu;
+}
+
+// The input of a layer is made in visit v.
+void Activations::note_leaving(VisitId v, int layer, int m) {
   const VisitId forward = uses_.forward(work_.visits[v].step, layer, m);
   const bool until_forward = forward == v || retained_.output(v);
   const bool until_backward = layer < first_backward_ ||
                               work_.visits[forward].kind == VisitKind::last_layer ||
                               retained_.input(forward);
   if (!until_forward || !until_backward)
-    leaving_.push_back({What::checkpoint, layer, m, v, made.gpu});
-  return made.gpu;
+    leaving_.push_back({What::checkpoint, layer, m, v, checkpoints_[index(layer, m)].gpu});
+}
+
+// -- between stages -------------------------------------------------------------------------------
+
+void Activations::exchange(const Meeting& meeting) {
+  meeting.sends ? send_from(meeting.visit) : receive_for(meeting.visit);
+}
+
+void Activations::receive_for(VisitId v) {
+  const Visit& visit = work_.visits[v];
+  const Problem& problem = program_.problem();
+  const int stages = static_cast<int>(problem.workload.pipeline);
+  if (visit.kind == VisitKind::backward) {
+    const int after = (problem.rank + 1) % stages;
+    Tensor& gradient = gradients_[micro_batch(v)];
+    gradient = {};
+    gradient.gpu = gpu_buffer(BufferKind::activation_gradient, visit.layer, visit.micro_batch);
+    program_.receive(Lane::stage_gradient_in, after, gradient.gpu, visit.layer, visit.micro_batch);
+    return;
+  }
+  const int before = (problem.rank + stages - 1) % stages;
+  Tensor& input = checkpoints_[index(visit.layer, visit.micro_batch)];
+  input = {};
+  input.gpu = gpu_buffer(BufferKind::checkpoint, visit.layer, visit.micro_batch);
+  program_.receive(Lane::stage_in, before, input.gpu, visit.layer, visit.micro_batch);
+}
+
+Slice Activations::received_input(VisitId v) {
+  const Visit& visit = work_.visits[v];
+  note_leaving(v, visit.layer, visit.micro_batch);
+  return checkpoint(v).gpu;
+}
+
+void Activations::send_from(VisitId v) {
+  const Visit& visit = work_.visits[v];
+  const Problem& problem = program_.problem();
+  const int stages = static_cast<int>(problem.workload.pipeline);
+  if (visit.kind == VisitKind::forward) {
+    Slice& output = outputs_[micro_batch(v)];
+    program_.send(Lane::stage_out, (problem.rank + 1) % stages, output, visit.layer,
+                  visit.micro_batch);
+    output = {};
+    return;
+  }
+  Slice& gradient = gradients_[micro_batch(v)].gpu;
+  program_.send(Lane::stage_gradient_out, (problem.rank + stages - 1) % stages, gradient,
+                visit.layer, visit.micro_batch);
+  gradient = {};
 }
 
 Slice Activations::make_saved(VisitId v) {
@@ -242,7 +300,8 @@ void Activations::leave(VisitId v) {
   const Visit& visit = work_.visits[v];
   if (visit.kind != VisitKind::forward) {
     Tensor& gradient = gradients_[micro_batch(v)];
-    if (visit.layer > first_backward_ && !gradient_stays(visit.micro_batch) &&
+    if (visit.layer > first_backward_ && !takes_input(visit.layer) &&
+        !gradient_stays(visit.micro_batch) &&
         !retained_.activation_gradient(v)) {
       leaving_.push_back({What::gradient, visit.layer - 1, visit.micro_batch, v, gradient.gpu});
       gradient.gpu = {};
@@ -369,7 +428,7 @@ bool Activations::fetch_for(VisitId v, VisitId now) {
     program_.copy(tensor.host, tensor.gpu, l, m);
   };
   if (visit.kind != VisitKind::backward) {
-    if (l == 0) return true;
+    if (l == 0 || takes_input(l)) return true;
     const VisitId made = uses_.forward(visit.step, l - 1, m);
     if (retained_.output(made)) return true;
     if (made >= now) return false;
@@ -378,8 +437,9 @@ bool Activations::fetch_for(VisitId v, VisitId now) {
     return true;
   }
   const VisitId forward = uses_.forward(visit.step, l, m);
-  const VisitId above = uses_.backward(visit.step, l + 1, m);
-  const bool gradient_is_there = gradient_stays(m) || retained_.activation_gradient(above);
+  const VisitId above = hands_on(l) ? no_visit : uses_.backward(visit.step, l + 1, m);
+  const bool gradient_is_there =
+      above == no_visit || gradient_stays(m) || retained_.activation_gradient(above);
   if (forward >= now || (above >= now && !gradient_is_there)) return false;
   if (!retained_.input(forward)) {
     send_if_leaving(What::checkpoint, l, m);

@@ -4,11 +4,14 @@
 // forward saves inside a layer is used in backward alone. The gradient of an activation is used by
 // the layer below. A tensor that the next visit uses stays on the GPU; any other is offloaded once,
 // one visit after it was made, and comes back as many visits before its use as the plan says.
+// Between stages of a pipeline activations and their gradients are sent and received when the
+// order of work of all stages says (meetings.hpp).
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
+#include "policies/model/stages.hpp"
 #include "policies/movement/plan.hpp"
 #include "policies/movement/step.hpp"
 #include "policies/movement/timetable.hpp"
@@ -53,6 +56,10 @@ class Activations {
   // Operands of visit v in GPU memory; make_...() takes fresh memory for a result.
   Slice input(VisitId v) const { return checkpoint(v).gpu; }
   Slice make_input(VisitId v);   // of layer 0, from the embedding
+  // Of a layer whose input another stage sends; it is received already.
+  Slice received_input(VisitId v);
+  // Sends what a visit made to another stage, or receives what a visit needs from one.
+  void exchange(const Meeting& meeting);
   Slice make_output(VisitId v);  // the input of the next layer, or of the loss
   Slice make_saved(VisitId v);   // invalid where the layer saves nothing
   Slice saved(VisitId v) const;
@@ -95,6 +102,19 @@ class Activations {
   void place_on_ssd();
   void place_first_layers(const ByLayer<Share>& rest, bool inputs, bool saved);
   Slice make_checkpoint(VisitId v, int layer, int micro_batch);
+  void note_leaving(VisitId v, int layer, int micro_batch);
+  void receive_for(VisitId v);
+  void send_from(VisitId v);
+  bool takes_input(int layer) const { return receives_input(program_.problem().model, layer); }
+  bool hands_on(int layer) const { return sends_output(program_.problem().model, layer); }
+  // Layers whose forward and backward are visits of their own come first.
+  int ordinary_layers() const {
+    return has_head(program_.problem().model) ? layers_ - 1 : layers_;
+  }
+  // The visit in which the input of a layer is made, or for which it is received.
+  VisitId made_in(int step, int layer, int micro_batch) const {
+    return uses_.forward(step, layer == 0 || takes_input(layer) ? layer : layer - 1, micro_batch);
+  }
   Slice saved_memory(int layer, int micro_batch, bool is_kept);
   bool gradient_stays(int micro_batch) const;
   // Whether visit v comes late enough for operands of backward visit `use` to be read from the SSD.
@@ -140,6 +160,7 @@ class Activations {
   std::vector<Leaving> leaving_;       // made by the last visits, oldest first
   std::vector<VisitId> late_;          // visits whose operands did not exist when they were due
   VisitId next_fetch_ = 0, next_read_ = 0;
+  std::vector<Slice> outputs_;  // by micro-batch: of a stage, until it is sent
 };
 
 }  // namespace spillway

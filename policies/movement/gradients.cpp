@@ -4,6 +4,7 @@
 
 #include "base/errors.hpp"
 #include "policies/model/operators.hpp"
+#include "policies/model/stages.hpp"
 
 namespace spillway {
 
@@ -103,7 +104,8 @@ Slice Gradients::head_accumulator(VisitId v) {
 
 Slice Gradients::embedding_accumulator(VisitId v) {
   const Visit& visit = work_.visits[v];
-  if (visit.starts_sum && !is_tied()) begin(embedding(), visit.step);
+  if (visit.starts_sum && (!is_tied() || !has_head(program_.problem().model)))
+    begin(embedding(), visit.step);
   Gradient& whole = gradients_[unit_index(embedding())];
   if (visit.starts_sum)
     whole.gpu = buffer(Tier::gpu, embedding(), in_sum(embedding()), BufferKind::gradient);
@@ -181,6 +183,22 @@ Slice Gradients::reduce_embedding(VisitId v) {
   if (shards_.any() && work_.visits[v].completes_sum)
     whole.gpu = add_up(embedding(), whole.gpu, BufferKind::gradient);
   return whole.gpu;
+}
+
+void Gradients::share_embedding(VisitId v) {
+  const Problem& problem = program_.problem();
+  if (!work_.visits[v].completes_sum || !shares_embedding(problem.model)) return;
+  const int unit = embedding(), last = static_cast<int>(problem.workload.pipeline) - 1;
+  Gradient& whole = gradients_[unit_index(unit)];
+  if (has_embedding(problem.model)) {
+    whole.head = buffer(Tier::gpu, unit, in_sum(unit), BufferKind::head_gradient);
+    program_.send(Lane::stage_out, last, whole.gpu, unit);
+    program_.receive(Lane::stage_gradient_in, last, whole.head, unit);
+  } else {
+    whole.gpu = buffer(Tier::gpu, unit, in_sum(unit), BufferKind::gradient);
+    program_.send(Lane::stage_gradient_out, 0, whole.head, unit);
+    program_.receive(Lane::stage_in, 0, whole.gpu, unit);
+  }
 }
 
 void Gradients::fetch(VisitId v) {

@@ -54,6 +54,9 @@ class Gradients {
   Slice reduce(VisitId v);
   Slice reduce_head(VisitId v);
   Slice reduce_embedding(VisitId v);
+  // Called at the end of layer 0's backward: where a tied embedding is a unit of the first and the
+  // last stage of a pipeline, each sends its complete sum of the two to the other.
+  void share_embedding(VisitId v);
 
   // What the last reduction read, which may still go on when the next backward begins.
   Slice held() const { return held_; }

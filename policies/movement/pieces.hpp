@@ -35,7 +35,9 @@ using Pieces = std::vector<Piece>;
 using Units = std::vector<Pieces>;
 
 inline std::size_t unit_index(int unit) { return static_cast<std::size_t>(unit); }
-inline std::uint64_t elements_in(const Pieces& pieces) { return pieces.back().end(); }
+inline std::uint64_t elements_in(const Pieces& pieces) {
+  return pieces.empty() ? 0 : pieces.back().end();
+}
 // The first elements, which are trained.
 inline std::uint64_t trained_in(const Pieces& pieces) {
   for (auto piece = pieces.rbegin(); piece != pieces.rend(); ++piece) {
@@ -45,7 +47,7 @@ inline std::uint64_t trained_in(const Pieces& pieces) {
 }
 // A unit's parameters rest on the GPU as a whole or not at all.
 inline bool parameters_rest_on_gpu(const Pieces& pieces) {
-  return pieces.front().parameters_at == Tier::gpu;
+  return pieces.empty() || pieces.front().parameters_at == Tier::gpu;
 }
 // The first piece that ends after `element`.
 template <class AnyPieces>

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "base/errors.hpp"
+#include "policies/model/stages.hpp"
 #include "policies/movement/activations.hpp"
 #include "policies/movement/gradients.hpp"
 #include "policies/movement/optimizer.hpp"
@@ -68,8 +69,11 @@ class Emission {
       optimizer_.run(before(v), visit.step);
       optimizer_.write_back();  // visit v may use the parameters
       optimizer_.read_ahead(before(v));
+      exchange(v, true);
       fetch(v);
       compute(v);
+      exchange(v, false);
+      if (visit.layer == 0 && adds_gradient(visit.kind)) gradients_.share_embedding(v);
       activations_.fetch_after(v);
       activations_.leave(v);
       const bool ends_step = v + 1 == work_.visits.size() || work_.visits[v + 1].step != visit.step;
@@ -115,6 +119,15 @@ class Emission {
     parameters_.fetch_pieces(v);
   }
 
+  // Messages between stages that come before visit v, or after it.
+  void exchange(VisitId v, bool first) {
+    for (; next_meeting_ < work_.meetings.size(); ++next_meeting_) {
+      const Meeting& next = work_.meetings[next_meeting_];
+      if (next.at != v || next.first != first) return;
+      activations_.exchange(next);
+    }
+  }
+
   void compute(VisitId v) {
     const Visit& visit = work_.visits[v];
     if (visit.kind != VisitKind::backward) {
@@ -128,7 +141,10 @@ class Emission {
   // Returns the layer's output.
   Slice forward(VisitId v) {
     const Visit& visit = work_.visits[v];
-    const Slice input = visit.layer == 0 ? embed(v) : activations_.input(v);
+    const ModelSpec& model = program_.problem().model;
+    const Slice input = receives_input(model, visit.layer) ? activations_.received_input(v)
+                        : visit.layer == 0                  ? embed(v)
+                                                            : activations_.input(v);
     const Slice output = activations_.make_output(v);
     const Slice saved = activations_.make_saved(v);
     program_.forward(visit.layer, visit.micro_batch, parameters_.of(visit.layer), input, output,
@@ -168,6 +184,7 @@ class Emission {
     const Slice reduced = gradients_.reduce(v);
     if (visit.completes_sum) program_.gradient_complete(l, reduced);
     if (l > 0 || trained_in(units_[unit_index(embedding())]) == 0) return;
+    if (!has_embedding(program_.problem().model)) return;
     const Slice embedding_sum = gradients_.embedding_accumulator(v);
     program_.embed_backward(m, activations_.gradient(v), embedding_sum, gradients_.starts_group(v));
     gradients_.reduce_embedding(v);
@@ -187,6 +204,7 @@ class Emission {
   Gradients gradients_;
   Parameters parameters_;
   Optimizer optimizer_;
+  std::size_t next_meeting_ = 0;  // in OrderOfWork::meetings
   int step_ = -1;
   Phase phase_ = Phase::forward;
 };

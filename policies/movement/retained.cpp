@@ -7,6 +7,7 @@
 
 #include "base/errors.hpp"
 #include "policies/model/scratch.hpp"
+#include "policies/model/stages.hpp"
 #include "policies/movement/shards.hpp"
 
 namespace spillway {
@@ -81,15 +82,18 @@ void Retained::for_gaps(VisitId v, const Act& act) const {
       act(Gap{v, next, parameters_bit, parameter_bytes_});
   }
   if (visit.kind == VisitKind::forward) {
-    const VisitId back = uses_.backward(step, l, m), above = uses_.forward(step, l + 1, m);
+    const VisitId back = uses_.backward(step, l, m);
     if (!rests(v, input_bit) && back != no_visit) act(Gap{v, back, input_bit, checkpoint_bytes_});
-    if (!rests(v, output_bit)) act(Gap{v, above, output_bit, checkpoint_bytes_});
+    if (!sends_output(problem_.model, l) && !rests(v, output_bit))
+      act(Gap{v, uses_.forward(step, l + 1, m), output_bit, checkpoint_bytes_});
     const std::uint64_t saved = saved_bytes_[static_cast<std::size_t>(l)];
     if (!rests(v, saved_bit) && saved > 0 && back != no_visit) act(Gap{v, back, saved_bit, saved});
     return;
   }
   if (visit.kind == VisitKind::loss) return;
-  if (const VisitId below = l > 0 ? uses_.backward(step, l - 1, m) : no_visit; below != no_visit)
+  const bool hands_down = l > 0 && !receives_input(problem_.model, l);
+  if (const VisitId below = hands_down ? uses_.backward(step, l - 1, m) : no_visit;
+      below != no_visit)
     act(Gap{v, below, activation_gradient_bit, checkpoint_bytes_});
   if (!plan_.gradients.on_gpu && !visit.completes_sum && next_sum(v) != no_visit)
     act(Gap{v, next_sum(v), gradient_bit, gradient_bytes_});

@@ -120,6 +120,7 @@ RankGroup Shards::spread_group(int unit) const {
 // The shard of `whole`, which ranks of the mesh `inner` have, among those of `outer` around it.
 ElementRange Shards::cut(const ElementRange& whole, const Mesh& outer, const Mesh& inner) const {
   const RankGroup among = replica_group(outer, inner);
+  if (among.size() == 1) return whole;
   return shard_of(whole, among.size(), place_in(among, ranks_, problem_.rank));
 }
 

@@ -6,6 +6,7 @@
 
 #include "policies/model/operators.hpp"
 #include "policies/model/scratch.hpp"
+#include "policies/model/stages.hpp"
 #include "policies/movement/shards.hpp"
 #include "policies/movement/uses.hpp"
 
@@ -52,9 +53,12 @@ Whole activations_on_ssd(const Problem& problem, const Plan& plan, const OrderOf
   Whole now, most;
   for (VisitId v = 0; v < work.visits.size() && work.visits[v].step == 0; ++v) {
     const Visit& visit = work.visits[v];
-    if (visit.layer + 1 == static_cast<int>(problem.model.layers)) continue;
+    if (visit.layer + 1 == static_cast<int>(problem.model.layers) && has_head(problem.model))
+      continue;
     if (visit.layer < first_backward_layer(problem.model)) continue;
-    const VisitId made = uses.forward(0, std::max(0, visit.layer - 1), visit.micro_batch);
+    const bool is_received = receives_input(problem.model, visit.layer);
+    const VisitId made = uses.forward(
+        0, is_received ? visit.layer : std::max(0, visit.layer - 1), visit.micro_batch);
     const Turn& turn = turns[uses.turn_of(made)];
     if (made < turn.begin + margin || made + margin >= turn.end) continue;
     const auto layers = static_cast<int>(problem.model.layers);

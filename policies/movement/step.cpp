@@ -7,6 +7,7 @@
 
 #include "base/errors.hpp"
 #include "policies/model/operators.hpp"
+#include "policies/model/stages.hpp"
 #include "policies/model/tensors.hpp"
 #include "policies/model/units.hpp"
 
@@ -36,6 +37,7 @@ Step::Step(const Problem& problem, const Plan& plan, bool evaluates)
       layers_(static_cast<int>(problem.model.layers)),
       micro_batches_(static_cast<int>(problem.workload.micro_batches())),
       head_(static_cast<int>(head_unit(problem.model))),
+      has_head_(has_head(problem.model)),
       shards_(problem, plan),
       up_(static_cast<std::size_t>(micro_batches_)),
       down_(static_cast<std::size_t>(micro_batches_)),
@@ -107,9 +109,9 @@ void Step::start_sum(int layer, int micro_batch) {
   };
   if (!applied(layer)) fail("backward", layer, micro_batch, "its last gradient was not applied");
   // The head's sum begins with the loss; a tied head's is the embedding's.
-  if (layer + 1 == layers_ && !applied(head()))
+  if (has_loss(layer) && !applied(head()))
     fail("backward", layer, micro_batch, "the head's last gradient was not applied");
-  if (layer == 0 && head() != embedding() && !applied(embedding()))
+  if (layer == 0 && (head() != embedding() || !has_head_) && !applied(embedding()))
     fail("backward", layer, micro_batch, "the embedding's last gradient was not applied");
 }
 
@@ -126,7 +128,7 @@ void Step::forward(int layer, int micro_batch) {
   ++next;
   if (!begun_[static_cast<std::size_t>(layer)]) close_group_of(layer);
   begun_[static_cast<std::size_t>(layer)] = true;
-  if (layer + 1 < layers_) add(VisitKind::forward, layer, micro_batch);
+  if (!has_loss(layer)) add(VisitKind::forward, layer, micro_batch);
 }
 
 void Step::backward(int layer, int micro_batch) {
@@ -138,11 +140,11 @@ void Step::backward(int layer, int micro_batch) {
   if (next != layer) fail("backward", layer, micro_batch, fmt::format("layer {} is next", next));
   --next;
   if (work_.evaluates) {
-    if (layer + 1 == layers_) add(VisitKind::loss, layer, micro_batch);
+    if (has_loss(layer)) add(VisitKind::loss, layer, micro_batch);
     return;
   }
   if (layer < first_backward_) return;
-  add(layer + 1 == layers_ ? VisitKind::last_layer : VisitKind::backward, layer, micro_batch);
+  add(has_loss(layer) ? VisitKind::last_layer : VisitKind::backward, layer, micro_batch);
 }
 
 void Step::update(int unit, Portion portion) {

@@ -3,7 +3,9 @@
 // Every step cuts units alike and, where part of an update is delayed, has the same order. The
 // order is a sequential program: what a call needs has been computed by the calls before it. The
 // embedding runs with layer 0 and the head and the loss with the last layer, whose forward waits
-// for its backward.
+// for its backward. A stage of a pipeline (policies/model/stages.hpp) has layers of its own alone:
+// what it receives is there when a layer needs it, and what it sends goes when it is made; where it
+// has no head its last layer is as any other.
 #pragma once
 
 #include <array>
@@ -93,12 +95,21 @@ struct HostWait {
   std::uint32_t updates_before = 0;
 };
 
+// A message between this stage of a pipeline and another, and its place in the order of work.
+struct Meeting {
+  VisitId visit = 0;   // that makes what is sent, or needs what is received
+  bool sends = false;
+  VisitId at = 0;      // it comes after this visit, or
+  bool first = false;  // before it, which is the first of a step
+};
+
 // The order of work of the whole program: all steps, then the updates that are still delayed.
 struct OrderOfWork {
   std::vector<Visit> visits;
   std::vector<Update> updates;  // in order
   std::vector<UpdateRange> ranges;
   std::vector<HostWait> waits;
+  std::vector<Meeting> meetings;  // in order; of a stage of a pipeline (meetings.hpp)
   // Parts whose updates apply the gradient of the step before, in the order in which each step
   // names them; the first step names them, too, though there is no gradient yet.
   struct Delayed {
@@ -176,12 +187,15 @@ class Step {
   void close_group();
   void close_group_of(int layer);
   std::uint64_t elements(int unit) const;  // that are updated, on the first rank
+  // Whether the loss comes after that layer.
+  bool has_loss(int layer) const { return has_head_ && layer + 1 == layers_; }
   [[noreturn]] void fail(const char* call, int layer, int micro_batch,
                          const std::string& why) const;
 
   const Problem& problem_;
   const Plan& plan_;
   int layers_, micro_batches_, head_;
+  bool has_head_;
   Shards shards_;
   OrderOfWork work_;
   int step_ = 0;

@@ -43,7 +43,7 @@ Pass backward(int stage, int m) { return {PassKind::backward, stage, m}; }
 std::vector<Pass> gpipe(const PipelineShape& shape, int gpu) {
   std::vector<Pass> passes;
   for (int m = 0; m < shape.micro_batches; ++m) passes.push_back(forward(gpu, m));
-  for (int m = shape.micro_batches; m-- > 0;) passes.push_back(backward(gpu, m));
+  for (int m = 0; m < shape.micro_batches; ++m) passes.push_back(backward(gpu, m));
   return passes;
 }
 

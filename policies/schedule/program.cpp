@@ -8,6 +8,7 @@
 #include "base/units.hpp"
 #include "policies/model/operators.hpp"
 #include "policies/model/scratch.hpp"
+#include "policies/model/stages.hpp"
 
 namespace spillway {
 
@@ -87,6 +88,7 @@ Program::Program(const Problem& problem, Recording recording)
   trained_of_layer_ = trained(model.layers - 1);
   trained_of_outer_ = {trained(embedding_unit(model)), trained(head_unit(model))};
   costs_.by_mask.resize(std::size_t{saved_all(problem_.model)} + 1);
+  if (problem_.workload.pipeline > 1) share_gradients(shard_group(problem_.stages()));
 }
 
 void Program::at(int step, Phase phase) {
@@ -363,10 +365,10 @@ std::vector<bool> Program::frozen_units() const {
 
 void Program::gradient_complete(int unit, Slice gradient, Slice head_gradient) {
   if (!problem_.workload.needs_norms()) return;
-  const auto units = static_cast<std::size_t>(unit_count(problem_.model));
   const auto index = static_cast<std::size_t>(unit);
   Norms& norms = norms_[static_cast<std::size_t>(step_ % 2)];
   if (norms.step != step_) {
+    const auto units = static_cast<std::uint64_t>(unit_count(whole_model(problem_.model)));
     const std::uint64_t bytes = units * norm_slot_bytes;
     norms = {step_, buffer(Tier::host, bytes, BufferKind::norms).part(0, bytes), frozen_units()};
   }
@@ -389,15 +391,20 @@ void Program::gradient_complete(int unit, Slice gradient, Slice head_gradient) {
   task.bytes = gradient.bytes + head_gradient.bytes;
   emit(task, {access(gradient, Role::gradient, Mode::read),
               access(head_gradient, Role::head_gradient, Mode::read),
-              access(norms.slots.part(index * norm_slot_bytes, norm_slot_bytes), Role::norms,
-                     Mode::write)});
+              access(norm_slot(norms, unit), Role::norms, Mode::write)});
   const bool all_known =
       std::find(norms.known.begin(), norms.known.end(), false) == norms.known.end();
   if (!updates_wait()) {
-    reduce_norms(norms.slots.part(index * norm_slot_bytes, norm_slot_bytes), unit);
+    if (problem_.workload.pipeline == 1) reduce_norms(norm_slot(norms, unit), unit);
   } else if (all_known) {
     reduce_norms(norms.slots, -1);
   }
+}
+
+// There is one for each unit of the whole model.
+Slice Program::norm_slot(const Norms& norms, int unit) const {
+  const auto whole = static_cast<std::uint64_t>(whole_unit(problem_.model, unit));
+  return norms.slots.part(whole * norm_slot_bytes, norm_slot_bytes);
 }
 
 // What an update has to know: the norm of its own unit's gradient, or those of all.
@@ -407,7 +414,7 @@ Slice Program::norms_for(int unit, int update) const {
   const auto index = static_cast<std::size_t>(unit);
   SPILLWAY_ASSERT(norms.step == update && norms.known[index],
                   "gradient_complete comes before the update that applies the gradient");
-  if (!updates_wait()) return norms.slots.part(index * norm_slot_bytes, norm_slot_bytes);
+  if (!updates_wait()) return norm_slot(norms, unit);
   SPILLWAY_ASSERT(std::find(norms.known.begin(), norms.known.end(), false) == norms.known.end(),
                   "where updates wait, gradient_complete of all units comes before the first");
   return norms.slots;
@@ -458,7 +465,34 @@ TaskId Program::all_reduce(Lane lane, const RankGroup& group, Slice whole, int l
   return emit(task, {access(whole, Role::destination, Mode::read_write)});
 }
 
-// Sums of squares of parts of gradients, over the ranks that have the other parts.
+TaskId Program::send(Lane lane, int stage, Slice message, int layer, int micro_batch) {
+  require_tier(message, Tier::gpu, "message");
+  Task task = this->message(TaskKind::send, lane, stage, message.bytes, layer, micro_batch);
+  return emit(task, {access(message, Role::source, Mode::read)});
+}
+
+TaskId Program::receive(Lane lane, int stage, Slice message, int layer, int micro_batch) {
+  require_tier(message, Tier::gpu, "message");
+  Task task = this->message(TaskKind::receive, lane, stage, message.bytes, layer, micro_batch);
+  return emit(task, {access(message, Role::destination, Mode::write)});
+}
+
+Task Program::message(TaskKind kind, Lane lane, int stage, std::uint64_t bytes, int layer,
+                      int micro_batch) const {
+  SPILLWAY_ASSERT(lanes_of_stages.contains(lane) && stage != problem_.rank &&
+                  stage < problem_.workload.pipeline);
+  Task task;
+  task.kind = kind;
+  task.lane = lane;
+  task.group = static_cast<std::uint8_t>(stage);
+  task.layer = layer;
+  task.micro_batch = micro_batch;
+  task.bytes = bytes;
+  return task;
+}
+
+// Sums of squares of parts of gradients, over the ranks that have the other parts. Of the stages of
+// a pipeline each has those of its units, and 0 for all others.
 void Program::reduce_norms(Slice slots, int unit) {
   if (gradient_group_.size() == 1) return;
   Task task = collective(TaskKind::norms_reduce, Lane::ranks_reduce, gradient_group_, unit, -1);
@@ -468,9 +502,13 @@ void Program::reduce_norms(Slice slots, int unit) {
 }
 
 TaskId Program::barrier(LaneSet waits_for, LaneSet holds, std::int64_t host_ns) {
-  if (problem_.workload.ranks == 1) {
+  if (problem_.workload.processes() == 1) {
     waits_for = waits_for.without(lanes_of_ranks);
     holds = holds.without(lanes_of_ranks);
+  }
+  if (problem_.workload.pipeline == 1) {
+    waits_for = waits_for.without(lanes_of_stages);
+    holds = holds.without(lanes_of_stages);
   }
   Task task;
   task.kind = TaskKind::barrier;

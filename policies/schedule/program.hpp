@@ -137,6 +137,9 @@ class Program {
   // The sum of the group's wholes, in place.
   TaskId all_reduce(Lane lane, const RankGroup& group, Slice whole, int layer,
                     int micro_batch = -1);
+  // -- messages between stages of a pipeline, in the gpu tier ---------------------------------------
+  TaskId send(Lane lane, int stage, Slice message, int layer, int micro_batch = -1);
+  TaskId receive(Lane lane, int stage, Slice message, int layer, int micro_batch = -1);
   // The ranks among which a unit's gradient is shared out once it is complete, so that norms are
   // summed over them. To be said before the first gradient is.
   void share_gradients(const RankGroup& group) { gradient_group_ = group; }
@@ -181,6 +184,8 @@ class Program {
   TaskId emit(Task& task, std::initializer_list<Access> accesses);
   Task collective(TaskKind kind, Lane lane, const RankGroup& group, int layer, int micro_batch);
   void reduce_norms(Slice slots, int unit);
+  Task message(TaskKind kind, Lane lane, int stage, std::uint64_t bytes, int layer,
+               int micro_batch) const;
   [[noreturn]] void fail_too_long() const;
   [[noreturn]] void fail_too_large(Tier tier, std::uint64_t bytes, BufferKind kind) const;
   Task compute_task(TaskKind kind, int layer, int micro_batch) const;
@@ -218,6 +223,8 @@ class Program {
   };
   const MaskCosts& costs_of(SavedMask mask);
   Slice norms_for(int unit, int update) const;
+  struct Norms;
+  Slice norm_slot(const Norms& norms, int unit) const;
   std::vector<bool> frozen_units() const;
   std::uint64_t in_place_bytes() const;
   // Elements of the unit that are trained.

@@ -38,6 +38,14 @@ const char* to_string(Lane lane) {
       return "ranks.reduce";
     case Lane::ranks_spread:
       return "ranks.spread";
+    case Lane::stage_in:
+      return "stage.in";
+    case Lane::stage_out:
+      return "stage.out";
+    case Lane::stage_gradient_in:
+      return "stage.grad_in";
+    case Lane::stage_gradient_out:
+      return "stage.grad_out";
   }
   SPILLWAY_ASSERT(false);
 }
@@ -78,6 +86,10 @@ const char* to_string(TaskKind kind) {
       return "norms_reduce";
     case TaskKind::gradient_add:
       return "gradient_add";
+    case TaskKind::send:
+      return "send";
+    case TaskKind::receive:
+      return "receive";
   }
   SPILLWAY_ASSERT(false);
 }

@@ -23,13 +23,19 @@ enum class Lane : std::uint8_t {
   // others'.
   ranks_gather,  // parameters that rest in shards
   ranks_reduce,  // gradients
-  ranks_spread   // updated parameters, and complete gradients that are summed in shards
+  ranks_spread,  // updated parameters, and complete gradients that are summed in shards
+  // Of a stage of a pipeline, whose messages of one kind and way keep their order: outputs of the
+  // stage before it and its own, gradients of its own outputs and of its inputs.
+  stage_in,
+  stage_out,
+  stage_gradient_in,
+  stage_gradient_out
 };
-inline constexpr int lane_count = 10;
-// Lanes that come first, which one rank has by itself.
-inline constexpr int lane_count_of_one_rank = 7;
-constexpr int lane_count_of(std::int64_t ranks) {
-  return ranks > 1 ? lane_count : lane_count_of_one_rank;
+inline constexpr int lane_count = 14;
+// Lanes that come first, which one rank has by itself; and those that ranks have.
+inline constexpr int lane_count_of_one_rank = 7, lane_count_of_ranks = 10;
+constexpr int lane_count_of(std::int64_t ranks, std::int64_t pipeline) {
+  return pipeline > 1 ? lane_count : ranks > 1 ? lane_count_of_ranks : lane_count_of_one_rank;
 }
 
 class LaneSet {
@@ -69,8 +75,10 @@ class LaneSet {
   std::uint16_t bits_ = 0;
 };
 
-// The lanes that only several ranks have.
+// The lanes that only several ranks have; and those that only stages of a pipeline have.
 inline constexpr LaneSet lanes_of_ranks{Lane::ranks_gather, Lane::ranks_reduce, Lane::ranks_spread};
+inline constexpr LaneSet lanes_of_stages{Lane::stage_in, Lane::stage_out, Lane::stage_gradient_in,
+                                         Lane::stage_gradient_out};
 
 enum class TaskKind : std::uint8_t {
   embed_forward,  // parameters -> output (b, T, C)
@@ -95,14 +103,25 @@ enum class TaskKind : std::uint8_t {
                    // added to what is there, unless first_micro_batch
   all_reduce,      // destination in place: the sum over the group
   norms_reduce,    // norms in place: sums over the group of what each rank has of a unit
-  gradient_add     // source: the sum of a group of micro-batches -> added to destination, the sum
+  gradient_add,    // source: the sum of a group of micro-batches -> added to destination, the sum
                    // of the groups before it
+  // Between two stages of a pipeline (Task::group): a message is a `send` of the one and a
+  // `receive` of the other, which run together; the n-th of a lane goes to the n-th of its other.
+  send,    // source -> another stage
+  receive  // destination, from another stage
 };
-inline constexpr int task_kind_count = 17;
-// Which come first, and are all there are of one rank that sums a gradient in one group.
-inline constexpr int task_kind_count_of_one_rank = 12;
-constexpr int task_kind_count_of(std::int64_t ranks, std::int64_t gradient_groups) {
-  return ranks > 1 || gradient_groups > 1 ? task_kind_count : task_kind_count_of_one_rank;
+inline constexpr int task_kind_count = 19;
+// Which come first, and are all there are of one rank that sums a gradient in one group; and of
+// ranks or groups.
+inline constexpr int task_kind_count_of_one_rank = 12, task_kind_count_of_ranks = 17;
+constexpr int task_kind_count_of(std::int64_t ranks, std::int64_t gradient_groups,
+                                 std::int64_t pipeline) {
+  return pipeline > 1                        ? task_kind_count
+         : ranks > 1 || gradient_groups > 1 ? task_kind_count_of_ranks
+                                             : task_kind_count_of_one_rank;
+}
+inline constexpr bool is_message(TaskKind kind) {
+  return kind == TaskKind::send || kind == TaskKind::receive;
 }
 inline constexpr bool is_collective(TaskKind kind) {
   return kind == TaskKind::all_gather || kind == TaskKind::reduce_scatter ||
@@ -205,7 +224,8 @@ struct Task {
   std::uint16_t available = 0;
   // forward: SavedMask of what it writes to `saved`; barrier: holds()
   std::uint16_t saves = 0;
-  std::uint8_t group = 0;  // collectives: in Schedule::groups()
+  // Collectives: in Schedule::groups(). Messages: the other stage.
+  std::uint8_t group = 0;
   std::uint8_t access_count = 0;
   std::uint8_t pass_bytes =
       0;  // optimizer on the CPU: DRAM bytes per element that passes over the

@@ -7,6 +7,7 @@
 
 #include "base/errors.hpp"
 #include "base/units.hpp"
+#include "policies/model/stages.hpp"
 
 namespace spillway {
 
@@ -119,6 +120,23 @@ Ranks Problem::ranks() const {
   return {static_cast<int>(inside), static_cast<int>(workload.ranks / inside)};
 }
 
+Ranks Problem::stages() const {
+  const std::int64_t inside = std::min(workload.pipeline, machine.cluster.gpus);
+  return {static_cast<int>(inside), static_cast<int>((workload.pipeline + inside - 1) / inside)};
+}
+
+std::int64_t Problem::gpus_of_node() const {
+  return std::min(workload.processes(), machine.cluster.gpus);
+}
+
+Problem Problem::of_stage(int chunks) const {
+  Problem problem = *this;
+  if (workload.pipeline > 1)
+    problem.model =
+        stage_of(whole_model(model), static_cast<int>(workload.pipeline), rank, chunks);
+  return problem;
+}
+
 std::uint64_t Problem::gradient_bytes() const {
   switch (workload.gradient) {
     case GradientWidth::bits16:
@@ -170,6 +188,26 @@ void Problem::validate() const {
                     "batch of {}",
                     workload.micro_batch, workload.rank_batch(), workload.ranks, workload.batch),
         "use " + nearest_parts("micro_batch", workload.rank_batch(), workload.micro_batch));
+  }
+  require_count("stages of a pipeline", workload.pipeline);
+  if (workload.pipeline > 1 && workload.ranks > 1) {
+    throw InputError(
+        fmt::format("{} ranks and {} stages: the pipelines of several ranks are not trained beside "
+                    "each other",
+                    workload.ranks, workload.pipeline),
+        "use " + Setting{"pipeline", std::to_string(workload.processes())} + " on all of them, or leave " + Setting{"pipeline"} +
+            " out; `spillway pipeline` simulates replicas of whole stages");
+  }
+  if (workload.pipeline > 1 && workload.gradient_groups > 1) {
+    throw InputError("gradients in groups are those of several ranks: a pipeline adds up "
+                     "micro-batch by micro-batch",
+                     "leave " + Setting{"gradient_groups"} + " out");
+  }
+  if (workload.pipeline > machine.cluster.count()) {
+    throw InputError(fmt::format("{} stages do not go on {} GPU{}", workload.pipeline,
+                                 machine.cluster.count(), machine.cluster.count() == 1 ? "" : "s"),
+                     "a stage is a GPU: fewer stages, or a machine with more (" +
+                         Setting{"cluster.gpus", std::to_string(workload.pipeline)} + ")");
   }
   const std::int64_t gpus = machine.cluster.gpus;
   if (workload.ranks > gpus * machine.cluster.nodes ||

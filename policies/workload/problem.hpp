@@ -36,12 +36,16 @@ struct Workload {
   std::int64_t sequences_at_once = 1;
   // Ranks that train together, each on so many sequences of the batch; divides batch / micro_batch.
   std::int64_t ranks = 1;
+  // Stages of a pipeline that train together, each with some of the layers, on all of the batch.
+  std::int64_t pipeline = 1;
   // Groups of consecutive micro-batches of the batch whose gradients are summed by themselves; the
   // sums are added up in order of the groups, and norms are taken by as many shards of a unit. It
   // decides the last bits of a gradient alone. One rank in as many groups as there are ranks has
   // the bits that those ranks have.
   std::int64_t gradient_groups = 1;
 
+  // GPUs, each with a schedule of its own.
+  std::int64_t processes() const { return ranks * pipeline; }
   std::int64_t rank_batch() const { return batch / ranks; }
   // Of a rank.
   std::int64_t micro_batches() const { return batch / micro_batch / ranks; }
@@ -77,13 +81,24 @@ struct Problem {
   bool frozen_in_place = false;
   // Bytes of host memory for the model that writes samples while it trains.
   std::uint64_t sample_memory = 0;
-  int rank = 0;  // whose schedule is asked for; of ranks() of them
+  // Whose schedule is asked for: which of ranks() of them, or which stage of the pipeline.
+  int rank = 0;
 
   // The backend that schedules are planned for.
   Backend backend() const { return trains_on.value_or(machine.backend()); }
 
   // The ranks by node: Workload::ranks of them, on as many GPUs of a node as machine.cluster has.
   Ranks ranks() const;
+  // The stages of a pipeline, by node alike.
+  Ranks stages() const;
+  // The first sequence of a step's batch that is computed here: each rank has a run of them.
+  std::int64_t first_sequence() const {
+    return workload.ranks > 1 ? rank * workload.rank_batch() : 0;
+  }
+  // GPUs of a node that train, which share what it has.
+  std::int64_t gpus_of_node() const;
+  // The model of this stage, where it is one of a pipeline.
+  Problem of_stage(int chunks) const;
 
   // Bytes per element.
   std::uint64_t parameter_bytes() const { return workload.precision == Precision::bf16 ? 2 : 4; }

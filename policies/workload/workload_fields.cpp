@@ -108,6 +108,14 @@ std::vector<WorkloadField> all_fields() {
              count_of("ranks", text, "as many as there are GPUs, e.g. " + Setting{"ranks", "4"});
        },
        false},
+      {"pipeline", "", "1",
+       "stages that train together, each with some of the layers, on all of the batch",
+       [](const W& w) { return std::to_string(w.pipeline); },
+       [](W& w, Text text) {
+         w.pipeline = count_of("pipeline", text,
+                               "at most as many as there are GPUs, e.g. " + Setting{"pipeline", "2"});
+       },
+       false},
       {"gradient_groups", "", "1",
        "groups of micro-batches whose gradients are summed by themselves and then added up, for "
        "the "

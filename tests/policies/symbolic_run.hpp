@@ -255,7 +255,9 @@ class SymbolicRun {
       case TaskKind::reduce_scatter:
       case TaskKind::all_reduce:
       case TaskKind::norms_reduce:
-        fail("a collective by itself");
+      case TaskKind::send:
+      case TaskKind::receive:
+        fail("a collective or a message by itself");
     }
   }
   void on_gpu(const Task& task, int unit) {

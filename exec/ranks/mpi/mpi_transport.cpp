@@ -45,8 +45,7 @@ class MpiTransport : public RankTransport {
 
   void exchange(RankChannel channel, std::span<const Outgoing> outgoing,
                 std::span<const Incoming> incoming, const std::function<void()>& waiting) override {
-    std::vector<MPI_Request>& requests = requests_[static_cast<std::size_t>(channel)];
-    requests.clear();
+    std::vector<MPI_Request> requests;
     const MPI_Comm communicator = of(channel);
     for (const Incoming& one : incoming) {
       in_pieces(one.bytes, [&](std::uint64_t from, int count) {
@@ -103,7 +102,7 @@ class MpiTransport : public RankTransport {
   };
 
   MPI_Comm of(RankChannel channel) const {
-    return communicators_[static_cast<std::size_t>(channel)];
+    return communicators_[static_cast<std::size_t>(messages_of(channel))];
   }
   template <class Take>
   static void in_pieces(std::uint64_t bytes, const Take& take) {
@@ -132,7 +131,6 @@ class MpiTransport : public RankTransport {
 
   int rank_ = 0, size_ = 1;
   std::array<MPI_Comm, rank_channel_count> communicators_{};
-  std::array<std::vector<MPI_Request>, rank_channel_count> requests_;
   std::deque<Note> notes_;  // under way
   std::atomic<bool> broken_{false};
 };

@@ -53,7 +53,7 @@ class LocalTransport : public RankTransport {
   std::string library() const override { return "threads"; }
   void exchange(RankChannel channel, std::span<const Outgoing> outgoing,
                 std::span<const Incoming> incoming, const std::function<void()>& waiting) override {
-    const int at = static_cast<int>(channel);
+    const int at = static_cast<int>(messages_of(channel));
     for (const Outgoing& one : outgoing)
       net_.send(at, rank_, one.to, {one.data, one.data + one.bytes});
     for (const Incoming& one : incoming) {
