@@ -6,6 +6,7 @@
 #include "base/errors.hpp"
 #include "exec/cpu/adam.hpp"
 #include "exec/run/clipping.hpp"
+#include "policies/model/stages.hpp"
 #include "policies/movement/shards.hpp"
 
 namespace spillway {
@@ -34,7 +35,11 @@ HostOptimizer::HostOptimizer(const Problem& problem, int threads, CpuVariant var
     layouts_.push_back(unit_layout(problem.model, unit));
   }
   for (std::int64_t unit = 0; unit < unit_count(problem.model); ++unit)
-    frozen_.push_back(trained_elements(problem.model, unit) == 0);
+    whole_units_.push_back(static_cast<std::int32_t>(whole_unit(problem.model, unit)));
+  // By unit of the whole model, as norms are.
+  const ModelSpec whole = whole_model(problem.model);
+  for (std::int64_t unit = 0; unit < unit_count(whole); ++unit)
+    frozen_.push_back(trained_elements(whole, unit) == 0);
   cpu_kernels(variant);  // whether there is such a variant
 }
 
@@ -44,7 +49,7 @@ void HostOptimizer::update_as(const Task& task, const Operands& o) const {
   float* const master = reinterpret_cast<float*>(o.optimizer_state);
   Moment* const moments = reinterpret_cast<Moment*>(master + elements);
   Parameter* const parameters = reinterpret_cast<Parameter*>(o.parameters);
-  const GradientUse use = gradient_use(workload_, o.norms, task.layer, frozen_);
+  const GradientUse use = gradient_use(workload_, o.norms, whole_units_[static_cast<std::size_t>(task.layer)], frozen_);
   if (use.skip) {
     write_parameters(cpu_kernels(variant_), master, parameters, elements);
     *o.gradient_square_sum = 0;
@@ -52,7 +57,7 @@ void HostOptimizer::update_as(const Task& task, const Operands& o) const {
   }
   AdamStep adam = o.adam;
   adam.gradient_factor = use.factor;
-  adam.unit = task.layer;
+  adam.unit = whole_units_[static_cast<std::size_t>(task.layer)];
   // Some policies update on two lanes at a time. The threads are for one of them; the result does
   // not depend on which.
   const std::unique_lock lock(pool_mutex_, std::try_to_lock);

@@ -54,6 +54,7 @@ class HostOptimizer {
   bool wide_gradient_, wide_parameters_;  // fp32, not bf16
   // Of a layer, then of the units after the layers.
   std::int64_t layers_;
+  std::vector<std::int32_t> whole_units_;  // by unit: which of the whole model it is
   std::vector<std::vector<TensorLayout>> layouts_;
   std::vector<bool> frozen_;  // by unit
   CpuVariant variant_;

@@ -192,8 +192,9 @@ void Gradients::share_embedding(VisitId v) {
   Gradient& whole = gradients_[unit_index(unit)];
   if (has_embedding(problem.model)) {
     whole.head = buffer(Tier::gpu, unit, in_sum(unit), BufferKind::head_gradient);
-    program_.send(Lane::stage_out, last, whole.gpu, unit);
+    // In the order of the other side: the sum of the head is complete first.
     program_.receive(Lane::stage_gradient_in, last, whole.head, unit);
+    program_.send(Lane::stage_out, last, whole.gpu, unit);
   } else {
     whole.gpu = buffer(Tier::gpu, unit, in_sum(unit), BufferKind::gradient);
     program_.send(Lane::stage_gradient_out, 0, whole.head, unit);

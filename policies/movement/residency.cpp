@@ -181,6 +181,7 @@ class Emission {
                       saved.valid() ? activations_.saves(l) : saved_none, activations_.gradient(v),
                       sum, gradients_.starts(v), !saved.valid() && plan_.saved.recomputes_output,
                       gradients_.held());
+    exchange(v, false);  // before norms are added up over all stages
     const Slice reduced = gradients_.reduce(v);
     if (visit.completes_sum) program_.gradient_complete(l, reduced);
     if (l > 0 || trained_in(units_[unit_index(embedding())]) == 0) return;

@@ -40,7 +40,8 @@ class PipelinePolicy : public Policy {
   void step(Step& step) const override {
     const Workload& workload = step.problem().workload;
     const int stages = static_cast<int>(workload.pipeline);
-    const PipelineOrder order(text());
+    // One stage has one run of layers.
+    const PipelineOrder order(stages > 1 || chunks() == 1 ? text() : "1f1b");
     const PipelineShape shape = order.shape(stages, step.micro_batches());
     const int layers = step.layers() / shape.chunks;  // of a chunk
     const int stage = workload.pipeline > 1 ? step.problem().rank : 0;

@@ -101,7 +101,11 @@ TEST_CASE("stages: every policy trains in stages what one process trains") {
       const Course alone = train(with("resident"));
       for (const char* policy : trained_in_stages) {
         INFO(stages << " stages, " << model << ", " << policy);
-        check_same(alone, train_in_stages(with(policy), stages));
+        const Course course = train_in_stages(with(policy), stages);
+        CHECK(test::difference(alone.losses, course.losses) == "");
+        // Where nothing is clipped they are added up by updates, which policies cut.
+        for (std::size_t s = 0; s < alone.norms.size(); ++s)
+          CHECK(course.norms[s] == Approx(alone.norms[s]));
       }
     }
   }

@@ -157,7 +157,8 @@ TEST_CASE("Layers that do not go into the stages: the first stages have one more
   CHECK(firsts == std::vector<std::int64_t>{0, 3, 5});
   check_error([&] { stage_of(whole, 8, 0); }, "the 7 layers of tiny are not cut into 8 stages",
               "fewer stages");
-  check_error([&] { stage_of(whole, 2, 0, 2); }, "2 stages of 2 equal runs each", "chunks");
+  check_error([&] { stage_of(whole, 2, 0, 2); }, "the 7 layers of tiny are not cut into 2 stages of 2",
+              "chunks");
   ModelSpec adapted = whole;
   adapted.lora_rank = 2;
   check_error([&] { stage_of(adapted, 2, 0); }, "a pipeline trains all of a model", "adapters");
