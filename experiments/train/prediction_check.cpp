@@ -39,6 +39,8 @@ bool PredictionCheck::holds() const { return std::abs(error()) <= prediction_tol
 
 std::optional<PredictionCheck> check_prediction(const Schedule& schedule, const Trace& measured) {
   if (measured.spans.empty()) return {};
+  if (schedule.problem().workload.pipeline > 1 && schedule.problem().rank > 0)
+    return {};  // the first stage says it
   const StepTimes times = step_times(measured);
   if (times.filling || times.seconds.size() < fewest_steps_checked) return {};
   const SimulationResult predicted =

@@ -34,9 +34,11 @@ double in_json(float value) { return std::stod(fmt::format("{}", value)); }
 ordered_json flops_json(const TrainPlan& plan) {
   const Problem& problem = plan.problem;
   const bool known = plan.predicted_step_seconds && problem.machine.gpu.flops > 0;
+  const double of_all =
+      problem.machine.gpu.flops * static_cast<double>(problem.workload.processes());
   return {{"model_per_step",
            step_flops(problem.model, problem.workload.batch, problem.workload.sequence)},
-          {"device_per_second", known ? ordered_json(problem.machine.gpu.flops) : ordered_json()}};
+          {"device_per_second", known ? ordered_json(of_all) : ordered_json()}};
 }
 
 // What a step carries on each lane that carries anything.

@@ -29,7 +29,7 @@ class Extrapolation {
   void add(const Task& task, const TaskCost& cost, std::span<const RankGroup> groups) {
     works_ |= std::uint32_t{1} << static_cast<unsigned>(cost.work);
     if (cost.extrapolated) kinds_ |= std::uint64_t{1} << static_cast<unsigned>(task.kind);
-    if (cost.work == Work::collective) add_collective(task, groups[task.group]);
+    if (is_collective(task.kind)) add_collective(task, groups[task.group]);
   }
 
   // What the tasks so far need that the machine file does not know, each as "asked: known", for
