@@ -95,7 +95,7 @@ void add_fit(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand(
       "fit", "the largest model, the largest batch and the least memory, by policy");
   auto options = std::make_shared<Options>();
-  options->problem.add_to(*command, true);
+  options->problem.add_to(*command, true, {"pipeline"});
   options->problem.add_framework_to(*command);
   options->run.add_durability_to(*command);
   command

@@ -89,7 +89,7 @@ void add_meshes(CLI::App& app, int& exit_code) {
       "among which ranks to share parameters, gradients and optimizer state: the least "
       "communication that fits, by AMSP's equations");
   auto options = std::make_shared<Options>();
-  options->problem.add_to(*command, true);
+  options->problem.add_to(*command, true, {"pipeline"});
   command
       ->add_option("--reserve", options->reserve,
                    "GPU memory for what the equations do not count, e.g. 20GB")

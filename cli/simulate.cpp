@@ -68,6 +68,19 @@ nlohmann::ordered_json to_json(const AllRanks& all) {
                                          : nlohmann::ordered_json(nullptr)}};
 }
 
+// The stages of a pipeline side by side.
+std::string stages_text(const std::vector<StageEvaluation>& stages) {
+  std::string text = "stages         layers  computes         gpu        host         ssd\n";
+  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+    const StageEvaluation& one = stages[stage];
+    text += fmt::format("  {:<12} {:>6}   {:>5.1f} %", stage, one.layers, 100 * one.computes);
+    for (const std::uint64_t bytes : one.peaks)
+      text += fmt::format("  {:>10}", format_bytes(static_cast<double>(bytes)));
+    text += "\n";
+  }
+  return text + "below: of stage 0\n";
+}
+
 void print_result(const Candidate& candidate, const SimulationResult& result,
                   const Explanation& explanation, const std::optional<AllRanks>& all) {
   const Problem& problem = candidate.evaluation.schedule.problem();
@@ -85,6 +98,8 @@ void print_result(const Candidate& candidate, const SimulationResult& result,
   fmt::print("bound          {} by {}: {:.1f} % of the bound is reached\n",
              format_seconds(result.bound_seconds), result.bound_by, 100 * result.efficiency);
   fmt::print("{}", wear_text(candidate.wear, problem.machine, "", 15));
+  if (!candidate.evaluation.stages.empty())
+    fmt::print("{}", stages_text(candidate.evaluation.stages));
   fmt::print("lanes          busy     bytes a step\n");
   for (int lane = 0; lane < lane_count; ++lane) {
     const LaneUse& use = result.lanes[static_cast<std::size_t>(lane)];

@@ -234,7 +234,7 @@ void add_tune(CLI::App& app, int& exit_code) {
   CLI::App* command =
       app.add_subcommand("tune", "search for the fastest plan, and prove how good it is");
   auto options = std::make_shared<Options>();
-  options->problem.add_to(*command, false);
+  options->problem.add_to(*command, false, {"pipeline"});
   command->get_option("--model")->required(false);
   options->problem.add_framework_to(*command);
   options->run.add_to(*command);

@@ -109,7 +109,8 @@ CostedSchedule cost_tasks(const Schedule& schedule, const Problem& problem, std:
   }
   costed.extrapolates = extrapolation.texts();
   if (count == schedule.tasks().size()) require_countable_time(schedule, problem, graph);
-  for (int lane = 0; lane < lane_count_of(problem.workload.ranks, problem.workload.pipeline); ++lane) {
+  for (int lane = 0; lane < lane_count_of(problem.workload.ranks, problem.workload.pipeline);
+       ++lane) {
     graph.lanes.push_back({to_string(static_cast<Lane>(lane)), LaneOrder::index, 1});
   }
   copy_edges(schedule, count, graph);

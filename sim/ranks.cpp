@@ -246,21 +246,17 @@ class JointGraph {
 
 }  // namespace
 
-std::vector<SimulationResult> simulate_ranks(std::span<const Schedule> schedules) {
-  return simulate_ranks(schedules, schedules.front().problem().machine);
-}
-
 std::vector<SimulationResult> simulate_ranks(std::span<const Schedule> schedules,
-                                             const Machine& machine) {
+                                             const Machine* machine) {
   SPILLWAY_ASSERT(!schedules.empty() &&
-                  schedules.size() == static_cast<std::size_t>(
-                                          schedules.front().problem().workload.processes()));
+                  schedules.size() ==
+                      static_cast<std::size_t>(schedules.front().problem().workload.processes()));
   std::vector<CostedSchedule> costed;
   std::vector<Problem> problems;
   problems.reserve(schedules.size());
   for (const Schedule& schedule : schedules) {
     problems.push_back(schedule.problem());
-    problems.back().machine = machine;
+    if (machine) problems.back().machine = *machine;
     costed.push_back(cost_schedule(schedule, problems.back()));
   }
   const JointGraph joint(schedules, costed);

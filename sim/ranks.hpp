@@ -13,8 +13,8 @@
 //   a leaf's       the links of its switch to others
 //
 // A collective holds its lane from when a rank arrives; its work begins on all of its group when
-// the last one has arrived, and ends on all when the last one has ended. The stages of a pipeline are
-// such ranks, too, and a message is such a collective of two.
+// the last one has arrived, and ends on all when the last one has ended. The stages of a pipeline
+// are such ranks, too, and a message is such a collective of two.
 #pragma once
 
 #include <span>
@@ -27,9 +27,8 @@ namespace spillway {
 
 // By rank. `schedules` are those of all ranks of a problem, in order of rank. Throws InputError
 // where a rate is missing, and where ranks wait for each other for ever.
-std::vector<SimulationResult> simulate_ranks(std::span<const Schedule> schedules);
-// The same with the rates of another machine, of which each rank has as much.
+// `machine`: with its rates in place of those of the schedules' own machines, where it is not null.
 std::vector<SimulationResult> simulate_ranks(std::span<const Schedule> schedules,
-                                             const Machine& machine);
+                                             const Machine* machine = nullptr);
 
 }  // namespace spillway

@@ -28,7 +28,8 @@ Trace to_trace(const Schedule& schedule, const SimulationResult& result) {
   Trace trace;
   const Workload& workload = schedule.problem().workload;
   trace.lanes = names<Lane>(lane_count_of(workload.ranks, workload.pipeline));
-  trace.kinds = names<TaskKind>(task_kind_count_of(workload.ranks, workload.gradient_groups, workload.pipeline));
+  trace.kinds = names<TaskKind>(
+      task_kind_count_of(workload.ranks, workload.gradient_groups, workload.pipeline));
   trace.phases = names<Phase>(phase_count);
   trace.tiers = names<Tier>(tier_count);
   const std::span<const Task> tasks = schedule.tasks();

@@ -93,6 +93,9 @@ std::string interval_text(const Evaluation& evaluation, const std::string& margi
 }
 
 std::string ranks_text(const Problem& problem) {
+  if (problem.workload.pipeline > 1)
+    return fmt::format("{} stages of a pipeline, a GPU each: all of the batch through all of them",
+                       problem.workload.pipeline);
   if (problem.workload.ranks == 1) return "";
   const Ranks ranks = problem.ranks();
   return fmt::format("{} ranks, {} GPU{} on {} node{}: {} sequences a step each", ranks.size(),
@@ -141,6 +144,9 @@ std::string memory_text(const Candidate& candidate) {
       text += fmt::format("   (host.reserved keeps {})", bytes_text(machine.host.reserved));
     text += "\n";
   }
+  if (schedule.problem().workload.pipeline > 1)
+    text += fmt::format("  of stage {}, which has its part of a node's host memory and drives\n",
+                        schedule.problem().rank);
   if (schedule.problem().workload.ranks > 1)
     text += "  of a rank each; of host memory and drives it has its part of a node's\n";
   return text;

@@ -109,7 +109,7 @@ void add_knee(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand(
       "knee", "from where on more drives, more memory, a faster link pay no more");
   auto options = std::make_shared<Options>();
-  options->problem.add_to(*command, true);
+  options->problem.add_to(*command, true, {"pipeline"});
   options->problem.add_framework_to(*command);
   command
       ->add_option("--policy", options->policy,

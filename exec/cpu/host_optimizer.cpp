@@ -49,7 +49,8 @@ void HostOptimizer::update_as(const Task& task, const Operands& o) const {
   float* const master = reinterpret_cast<float*>(o.optimizer_state);
   Moment* const moments = reinterpret_cast<Moment*>(master + elements);
   Parameter* const parameters = reinterpret_cast<Parameter*>(o.parameters);
-  const GradientUse use = gradient_use(workload_, o.norms, whole_units_[static_cast<std::size_t>(task.layer)], frozen_);
+  const GradientUse use =
+      gradient_use(workload_, o.norms, whole_units_[static_cast<std::size_t>(task.layer)], frozen_);
   if (use.skip) {
     write_parameters(cpu_kernels(variant_), master, parameters, elements);
     *o.gradient_square_sum = 0;

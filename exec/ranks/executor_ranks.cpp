@@ -101,8 +101,7 @@ void Executor::collective(const Run& run, TaskId id, std::byte* scratch) {
     return scratch != nullptr ? scratch : address(run, accesses[access]);
   };
   const int ranks = team_->size();
-  if (task.kind == TaskKind::send)
-    return team_->send(task.lane, task.group, {at(0), task.bytes});
+  if (task.kind == TaskKind::send) return team_->send(task.lane, task.group, {at(0), task.bytes});
   if (task.kind == TaskKind::receive)
     return team_->receive(task.lane, task.group, {at(0), task.bytes});
   OrderedSums& sums = team_->on(task.lane);

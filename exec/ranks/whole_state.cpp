@@ -15,8 +15,7 @@ WholeState::WholeState(RankTeam& team, ModelAccess& states)
     : team_(team), states_(states), model_(whole_model(states.model())) {
   const ModelSpec& own = states.model();
   for (int stage = 0; is_stage(own) && stage < team.size(); ++stage)
-    stages_.push_back(
-        stage_of(model_, team.size(), stage, static_cast<int>(own.stage.chunks)));
+    stages_.push_back(stage_of(model_, team.size(), stage, static_cast<int>(own.stage.chunks)));
 }
 
 // The stage that has a unit, or the first of two.

@@ -77,7 +77,8 @@ void require_goes_on(const TrainingOptions& options, TrainingStart& start) {
         fmt::format("the stages of this pipeline have {} run{} of layers each, and those of the "
                     "run that it goes on with {}",
                     record.chunks, record.chunks == 1 ? "" : "s", before.chunks),
-        "go on with " + Setting{"policy", before.policy} + " or another one whose stages are alike");
+        "go on with " + Setting{"policy", before.policy} +
+            " or another one whose stages are alike");
   if (before.workload.ranks != record.workload.ranks)
     before.workload.gradient_groups = record.workload.gradient_groups;
   require_same_numbers(before, record);
@@ -198,10 +199,9 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
   // taken and algorithms are tried.
   const std::uint64_t gpu_bytes = schedules_->peak(Tier::gpu) + options_.guard_bytes,
                       host_bytes = schedules_->peak(Tier::host) + options_.guard_bytes;
-  device_ = options_.make_device
-                ? options_.make_device(gpu_bytes, host_bytes)
-                : std::make_unique<CpuDevice>(schedule().problem(), gpu_bytes, host_bytes,
-                                              options_.threads);
+  device_ = options_.make_device ? options_.make_device(gpu_bytes, host_bytes)
+                                 : std::make_unique<CpuDevice>(schedule().problem(), gpu_bytes,
+                                                               host_bytes, options_.threads);
   record.algorithms = device_->algorithms();
   training_store_->set_training(text_of(record));
   training_store_->fill(schedule(), *device_, initial(), [&] {

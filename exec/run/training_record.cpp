@@ -94,9 +94,8 @@ void require_format(const ordered_json& json) {
 }  // namespace
 
 ModelSpec TrainingRecord::own_model() const {
-  return workload.pipeline > 1
-             ? stage_of(model, static_cast<int>(workload.pipeline), rank, chunks)
-             : model;
+  return workload.pipeline > 1 ? stage_of(model, static_cast<int>(workload.pipeline), rank, chunks)
+                               : model;
 }
 
 std::string TrainingRecord::to_json() const {

@@ -48,7 +48,7 @@ struct TrainingRecord {
   std::vector<std::int64_t> left_out = {};
   // Device::algorithms() of the device that trains; a training that goes on gives them to its own.
   std::string algorithms = {};
-  int rank = 0;  // of several, or of the stages of a pipeline: whose part of the state it is
+  int rank = 0;    // of several, or of the stages of a pipeline: whose part of the state it is
   int chunks = 1;  // of each stage of a pipeline (policies/model/stages.hpp)
   // Of a policy that is not built in.
   std::optional<PolicyOrigin> policy_origin = {};

@@ -46,10 +46,21 @@ std::vector<Schedule> stages_of(const Schedule& first) {
   return schedules;
 }
 
+Schedule stage_that_lacks(const Problem& problem, const std::string& policy, int steps) {
+  Schedule first = build_schedule(problem, policy, steps);
+  if (!first.fits()) return first;
+  Problem other = problem;
+  for (other.rank = 1; other.rank < static_cast<int>(problem.workload.pipeline); ++other.rank) {
+    Schedule schedule = build_schedule(other, policy, steps);
+    if (!schedule.fits()) return schedule;
+  }
+  return first;
+}
+
 SimulationResult simulate_stages(std::span<const Schedule> stages, const Machine& machine,
                                  std::vector<SimulationResult>* by_stage) {
   if (stages.size() == 1) return simulate(stages.front(), machine);
-  std::vector<SimulationResult> results = simulate_ranks(stages, machine);
+  std::vector<SimulationResult> results = simulate_ranks(stages, &machine);
   SimulationResult all = results.front();
   all.model_tflops = all.hardware_tflops = all.ssd_bytes_written_per_step = 0;
   for (const SimulationResult& one : results) {
@@ -57,10 +68,15 @@ SimulationResult simulate_stages(std::span<const Schedule> stages, const Machine
       all.step_seconds = one.step_seconds;
       all.tokens_per_second = one.tokens_per_second;
     }
+    if (one.bound_seconds > all.bound_seconds) {
+      all.bound_seconds = one.bound_seconds;
+      all.bound_by = one.bound_by;
+    }
     all.model_tflops += one.model_tflops;
     all.hardware_tflops += one.hardware_tflops;
     all.ssd_bytes_written_per_step += one.ssd_bytes_written_per_step;
   }
+  all.efficiency = all.bound_seconds / all.step_seconds;
   if (by_stage) *by_stage = std::move(results);
   return all;
 }

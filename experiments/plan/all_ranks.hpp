@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "policies/schedule/schedule.hpp"
@@ -30,9 +31,14 @@ AllRanks simulate_all_ranks(const Schedule& first, const SimulationResult& alone
 // pipeline, this one alone.
 std::vector<Schedule> stages_of(const Schedule& first);
 
+// The schedule of the first stage that does not fit, or of the first one where all do; of no
+// pipeline the only schedule.
+Schedule stage_that_lacks(const Problem& problem, const std::string& policy, int steps);
+
 // As simulate() has one schedule, on a machine with these rates, where it runs with those of the
 // other stages: what is said of a rank is said of the first stage, but the step is that of the
-// slowest, and what is computed and written to drives is that of all. `by_stage`: of each by itself.
+// slowest, and what is computed and written to drives is that of all. `by_stage`: of each by
+// itself.
 SimulationResult simulate_stages(std::span<const Schedule> stages, const Machine& machine,
                                  std::vector<SimulationResult>* by_stage = nullptr);
 

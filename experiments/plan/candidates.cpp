@@ -175,6 +175,15 @@ nlohmann::ordered_json to_json(const Candidate& candidate, const Explanation* ex
   const Problem& problem = evaluation.schedule.problem();
   const bool simulated = evaluation.result.has_value();
   json["fits"] = simulated;
+  for (const StageEvaluation& stage : evaluation.stages) {
+    nlohmann::ordered_json peaks;
+    for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd})
+      peaks[to_string(tier)] = stage.peaks[static_cast<std::size_t>(tier)];
+    json["stages"].push_back(
+        {{"layers", stage.layers},
+         {"peak_bytes", peaks},
+         {"computes", simulated ? nlohmann::ordered_json(stage.computes) : nullptr}});
+  }
   if (simulated) add_interval(json, evaluation);
   add_wear(json, candidate.wear, problem.machine);
   add_margins(json, tier_uses(evaluation.schedule, candidate.wear));

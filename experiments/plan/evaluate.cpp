@@ -48,8 +48,7 @@ Evaluation evaluate_pipeline(const Problem& problem, const std::string& policy, 
   if (lacks != schedules.end()) return evaluation;
   const Stopwatch simulating;
   std::vector<SimulationResult> results;
-  evaluation.result =
-      simulate_stages(schedules, schedules.front().problem().machine, &results);
+  evaluation.result = simulate_stages(schedules, schedules.front().problem().machine, &results);
   for (std::size_t stage = 0; stage < results.size(); ++stage)
     evaluation.stages[stage].computes =
         results[stage].lanes[static_cast<std::size_t>(Lane::gpu_compute)].busy_fraction;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/errors.hpp"
+#include "experiments/plan/all_ranks.hpp"
 #include "experiments/plan/wear.hpp"
 
 namespace spillway {
@@ -85,7 +86,7 @@ std::optional<Need> FitTrials::need(Problem problem, const Way& way, bool durabl
   --trials_left_;
   try {
     if (question_.settle) question_.settle(problem);
-    const Schedule schedule = build_schedule(problem, way.policy, steps);
+    const Schedule schedule = stage_that_lacks(problem, way.policy, steps);
     const auto built = static_cast<std::int64_t>(schedule.tasks_emitted());
     tasks_left_ -= built;
     tasks_ += built;

@@ -181,10 +181,10 @@ Problem ProblemRequest::problem(std::optional<bool> on_gpu) const {
     }
     if (given.contains("pipeline") && given["pipeline"] != "1") {
       if (given["pipeline"] != std::to_string(processes.count))
-        throw InputError(Setting{"pipeline", given["pipeline"]} +
-                             Message(fmt::format(": {} processes train, each a stage of it",
-                                                 processes.count)),
-                         "start as many as there are stages");
+        throw InputError(
+            Setting{"pipeline", given["pipeline"]} +
+                Message(fmt::format(": {} processes train, each a stage of it", processes.count)),
+            "start as many as there are stages");
     } else {
       given["ranks"] = given["gradient_groups"] = std::to_string(processes.count);
     }

@@ -38,7 +38,7 @@ Durability durability_of(const std::string& text, const std::string& framework) 
 
 double Wear::commit_bytes_per_step() const {
   if (commit_every == 0) return 0;
-  const auto each = static_cast<double>(store.written_by_commit());
+  const double each = stores * static_cast<double>(store.written_by_commit());
   const double regular = each / static_cast<double>(commit_every);
   if (also_every == 0) return regular;
   // Steps that both name are committed once.
@@ -54,7 +54,7 @@ std::optional<double> Wear::bytes_per_day() const {
 std::optional<double> Wear::run_bytes() const {
   if (!steps) return {};
   double bytes = start_bytes + schedule_bytes * static_cast<double>(*steps);
-  bytes += static_cast<double>(commits) * static_cast<double>(store.written_by_commit());
+  bytes += static_cast<double>(commits) * stores * static_cast<double>(store.written_by_commit());
   return bytes;
 }
 
@@ -137,6 +137,9 @@ Wear wear_of(const Schedule& schedule, const SimulationResult* result, const Who
       result != nullptr ? result->ssd_bytes_written_per_step : written_by_mean_step(schedule);
   Wear wear = wear_of(store_bytes(schedule, run.durability.on()), problem, written,
                       result != nullptr ? std::optional(result->step_seconds) : std::nullopt, run);
+  // Ranks are alike; of the stages of a pipeline the first is looked at, and others are much so.
+  wear.stores = static_cast<double>(problem.gpus_of_node());
+  wear.start_bytes *= wear.stores;
   if (result != nullptr && wear.steps && wear.cache && wear.schedule_bytes > 0 &&
       !wear.cache->holds(wear.bytes_per_step(), result->step_seconds)) {
     Machine fast = problem.machine;

@@ -22,6 +22,9 @@ struct WholeRun {
 // A plan of the training that nobody has given a step time for has no `step_seconds`.
 struct Wear {
   StoreBytes store;
+  // As many stores as this one are on the drives of a node: of several ranks or stages, each with
+  // its own. All that is written is of all of them.
+  double stores = 1;
   std::int64_t commit_every = 0;   // steps; 0: nothing is committed
   std::int64_t also_every = 0;     // steps that are committed beside these; 0: none
   double commit_cost_seconds = 0;  // for which one commit takes the drives' write bandwidth

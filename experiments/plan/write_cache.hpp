@@ -30,9 +30,9 @@ struct WriteCache {
 // Nothing where the machine file gives none, or one that is no faster than the drives behind it.
 std::optional<WriteCache> write_cache_of(const Machine& machine);
 
-// As simulate_stages() once the training has gone on for long: with writes at the cache's rate where
-// what the schedules write at that pace never fills the cache, else at ssd.write. `stages`: of a
-// pipeline, or one schedule alone (stages_of()).
+// As simulate_stages() once the training has gone on for long: with writes at the cache's rate
+// where what the schedules write at that pace never fills the cache, else at ssd.write. `stages`:
+// of a pipeline, or one schedule alone (stages_of()).
 SimulationResult simulate_long_run(std::span<const Schedule> stages, const Machine& machine);
 inline SimulationResult simulate_long_run(const Schedule& schedule, const Machine& machine) {
   return simulate_long_run(stages_of(schedule), machine);

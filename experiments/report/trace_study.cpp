@@ -21,7 +21,8 @@ std::string text_of(const Error& error, const StudyRequest& request) {
 
 // Ranks run alike, and the first one's tasks are those of the schedule: lanes of the others follow.
 std::size_t lanes_of_schedule(const Schedule& schedule) {
-  return static_cast<std::size_t>(lane_count_of(schedule.problem().workload.ranks, schedule.problem().workload.pipeline));
+  return static_cast<std::size_t>(
+      lane_count_of(schedule.problem().workload.ranks, schedule.problem().workload.pipeline));
 }
 
 bool is_of(const Trace& trace, const Schedule& schedule) {

@@ -7,6 +7,7 @@
 
 #include "base/errors.hpp"
 #include "exec/run/available_memory.hpp"
+#include "experiments/plan/all_ranks.hpp"
 #include "experiments/plan/candidates.hpp"
 #include "experiments/plan/hints.hpp"
 #include "experiments/tune/plan_space.hpp"
@@ -98,7 +99,7 @@ std::int64_t largest_micro_batch(Problem problem, const std::string& policy,
     if (!hardware.choose_sequences_at_once && micro_batch % problem.workload.sequences_at_once != 0)
       continue;
     smallest = problem.workload.micro_batch = micro_batch;
-    if (build_schedule(settled(problem, hardware, gpu_limit), policy, 2).fits()) break;
+    if (stage_that_lacks(settled(problem, hardware, gpu_limit), policy, 2).fits()) break;
   }
   return smallest;
 }
@@ -114,7 +115,7 @@ EvaluateOne evaluation_on(const TrainHardware& hardware, std::uint64_t gpu_limit
 // cannot: another hint where only they are too small. Whether they have room for second copies,
 // too, shows when the store is made.
 void require_fit_at_hand(const Problem& problem, const FitQuestion& question) {
-  Schedule schedule = build_schedule(problem, question.policies[0], 2);
+  Schedule schedule = stage_that_lacks(problem, question.policies[0], 2);
   if (schedule.fits()) return;
   const auto fits = [&](Tier tier) {
     return schedule.use(tier).peak_bytes <= schedule.use(tier).capacity_bytes;

@@ -74,7 +74,8 @@ std::optional<ResumePoint> TrainingJob::resume() {
                                 request_.run, stages, record.workload.pipeline == 1 ? "" : "s")),
         record.workload.pipeline == 1 ? "leave " + Setting{"pipeline"} + " out"
                                       : Message("go on by mpirun -n " + stages));
-  if (record.workload.pipeline == 1 && record.workload.ranks != ranks) go_on_with_other_ranks(*state.point, record, ranks);
+  if (record.workload.pipeline == 1 && record.workload.ranks != ranks)
+    go_on_with_other_ranks(*state.point, record, ranks);
   if (!now.contains("policy")) {
     require_policy(record.policy, record.policy_origin, fmt::format("the run in {}", request_.run));
     all["policy"] = {record.policy};

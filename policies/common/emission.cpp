@@ -30,10 +30,10 @@ void find_meetings(const Problem& problem, const Policy& policy, int steps, bool
     Problem of = problem;
     of.rank = stage;
     of = of.of_stage(policy.chunks());
-    stages.push_back({of.model, stage == problem.rank
-                                    ? own
-                                    : order_of_work(of, policy, policy.plan(of, Costs(of)), steps,
-                                                    evaluates)});
+    stages.push_back(
+        {of.model, stage == problem.rank
+                       ? own
+                       : order_of_work(of, policy, policy.plan(of, Costs(of)), steps, evaluates)});
   }
   own.meetings = meetings(stages, problem.rank);
 }
@@ -48,7 +48,8 @@ OrderOfWork work_of(const Problem& problem, const Policy& policy, const Plan& pl
 // Ranks that meet in collectives need one plan: it is made for the first of them, whose shards are
 // the largest.
 Plan plan_with(const Policy& policy, const Problem& problem) {
-  if (problem.rank == 0 || problem.workload.pipeline > 1) return policy.plan(problem, Costs(problem));
+  if (problem.rank == 0 || problem.workload.pipeline > 1)
+    return policy.plan(problem, Costs(problem));
   Problem first = problem;
   first.rank = 0;
   return policy.plan(first, Costs(first));
@@ -63,8 +64,7 @@ Program emit_bare(const Problem& of_all, const Policy& policy, const EmitOptions
   // Two stages exchange the sums of a tied embedding before they leave the GPU.
   if (problem.workload.pipeline > 1) plan.gradients.head_waits = Tier::gpu;
   check_plan(problem, plan);
-  const OrderOfWork work =
-      work_of(problem, policy, plan, with.evaluates ? 1 : with.steps, false);
+  const OrderOfWork work = work_of(problem, policy, plan, with.evaluates ? 1 : with.steps, false);
   TierBytes kept{};
   if (with.spare != TierBytes{}) {
     PlanWithSpare more = with_spare(problem, plan, work, with.spare);

@@ -72,7 +72,8 @@ class Policy {
   // takes the first that fits. Policies without such options have one alternative that sets
   // nothing.
   virtual std::vector<PolicyOptions> placements(const Problem&) const { return {{}}; }
-  // Of a stage of a pipeline: the runs of consecutive layers that it has (policies/model/stages.hpp).
+  // Of a stage of a pipeline: the runs of consecutive layers that it has
+  // (policies/model/stages.hpp).
   virtual int chunks() const { return 1; }
   // Where everything rests, how far ahead it is fetched, what is kept for backward.
   virtual Plan plan(const Problem& problem, const Costs& costs) const = 0;

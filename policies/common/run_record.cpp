@@ -56,10 +56,12 @@ std::optional<PolicyOrigin> recorded_origin(const Trace& trace, const std::strin
 
 Trace make_trace(const Schedule& schedule, const std::string& source) {
   Trace trace;
-  const int lanes = lane_count_of(schedule.problem().workload.ranks, schedule.problem().workload.pipeline);
+  const int lanes =
+      lane_count_of(schedule.problem().workload.ranks, schedule.problem().workload.pipeline);
   for (int i = 0; i < lanes; ++i) trace.lanes.emplace_back(to_string(static_cast<Lane>(i)));
   const Workload& workload = schedule.problem().workload;
-  for (int i = 0; i < task_kind_count_of(workload.ranks, workload.gradient_groups, workload.pipeline); ++i)
+  for (int i = 0;
+       i < task_kind_count_of(workload.ranks, workload.gradient_groups, workload.pipeline); ++i)
     trace.kinds.emplace_back(to_string(static_cast<TaskKind>(i)));
   for (int i = 0; i < phase_count; ++i) trace.phases.emplace_back(to_string(static_cast<Phase>(i)));
   for (int i = 0; i < tier_count; ++i) trace.tiers.emplace_back(to_string(static_cast<Tier>(i)));

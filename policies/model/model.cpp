@@ -10,6 +10,7 @@
 #include "base/text.hpp"
 #include "policies/machine/field_problem.hpp"
 #include "policies/model/operators.hpp"
+#include "policies/model/stages.hpp"
 
 namespace spillway {
 
@@ -104,8 +105,10 @@ double ModelSpec::head_forward_flops(std::int64_t sequences,
 }
 
 double ModelSpec::forward_flops(std::int64_t sequences, std::int64_t tokens_per_sequence) const {
-  return static_cast<double>(layers) * layer_forward_flops(sequences, tokens_per_sequence) +
-         head_forward_flops(sequences, tokens_per_sequence);
+  const double of_layers =
+      static_cast<double>(layers) * layer_forward_flops(sequences, tokens_per_sequence);
+  return has_head(*this) ? of_layers + head_forward_flops(sequences, tokens_per_sequence)
+                         : of_layers;
 }
 
 namespace {

@@ -135,7 +135,8 @@ bool Activations::has_resting_places() const {
 std::vector<int> Activations::resting(int layer) const {
   std::vector<int> micro_batches;
   const Share& rest = rest_of_inputs(layer);
-  if (layer == 0 || takes_input(layer) || layer < first_backward_ || !has_resting_places() || rest.gpu > 0)
+  if (layer == 0 || takes_input(layer) || layer < first_backward_ || !has_resting_places() ||
+      rest.gpu > 0)
     return micro_batches;
   for (int m = 0; m < micro_batches_; ++m) {
     if (!is_inner(rest, layer, m)) micro_batches.push_back(m);
@@ -301,8 +302,7 @@ void Activations::leave(VisitId v) {
   if (visit.kind != VisitKind::forward) {
     Tensor& gradient = gradients_[micro_batch(v)];
     if (visit.layer > first_backward_ && !takes_input(visit.layer) &&
-        !gradient_stays(visit.micro_batch) &&
-        !retained_.activation_gradient(v)) {
+        !gradient_stays(visit.micro_batch) && !retained_.activation_gradient(v)) {
       leaving_.push_back({What::gradient, visit.layer - 1, visit.micro_batch, v, gradient.gpu});
       gradient.gpu = {};
     }

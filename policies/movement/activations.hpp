@@ -55,7 +55,7 @@ class Activations {
 
   // Operands of visit v in GPU memory; make_...() takes fresh memory for a result.
   Slice input(VisitId v) const { return checkpoint(v).gpu; }
-  Slice make_input(VisitId v);   // of layer 0, from the embedding
+  Slice make_input(VisitId v);  // of layer 0, from the embedding
   // Of a layer whose input another stage sends; it is received already.
   Slice received_input(VisitId v);
   // Sends what a visit made to another stage, or receives what a visit needs from one.
@@ -108,9 +108,7 @@ class Activations {
   bool takes_input(int layer) const { return receives_input(program_.problem().model, layer); }
   bool hands_on(int layer) const { return sends_output(program_.problem().model, layer); }
   // Layers whose forward and backward are visits of their own come first.
-  int ordinary_layers() const {
-    return has_head(program_.problem().model) ? layers_ - 1 : layers_;
-  }
+  int ordinary_layers() const { return has_head(program_.problem().model) ? layers_ - 1 : layers_; }
   // The visit in which the input of a layer is made, or for which it is received.
   VisitId made_in(int step, int layer, int micro_batch) const {
     return uses_.forward(step, layer == 0 || takes_input(layer) ? layer : layer - 1, micro_batch);

@@ -63,10 +63,11 @@ class StepOfStages {
       if (is_over(s)) continue;
       const Visit& visit = visits(s)[next_[s]];
       throw InputError(
-          fmt::format("the policy's order of work: stage {} waits for ever for what its {} of layer "
-                      "{}, micro-batch {}, needs from another stage",
-                      s, adds_gradient(visit.kind) ? "backward" : "forward",
-                      whole_layer(stages[s].model, visit.layer), visit.micro_batch),
+          fmt::format(
+              "the policy's order of work: stage {} waits for ever for what its {} of layer "
+              "{}, micro-batch {}, needs from another stage",
+              s, adds_gradient(visit.kind) ? "backward" : "forward",
+              whole_layer(stages[s].model, visit.layer), visit.micro_batch),
           "what a call of Step needs has been computed by calls of the stages before it");
     }
   }

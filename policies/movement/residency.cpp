@@ -143,8 +143,8 @@ class Emission {
     const Visit& visit = work_.visits[v];
     const ModelSpec& model = program_.problem().model;
     const Slice input = receives_input(model, visit.layer) ? activations_.received_input(v)
-                        : visit.layer == 0                  ? embed(v)
-                                                            : activations_.input(v);
+                        : visit.layer == 0                 ? embed(v)
+                                                           : activations_.input(v);
     const Slice output = activations_.make_output(v);
     const Slice saved = activations_.make_saved(v);
     program_.forward(visit.layer, visit.micro_batch, parameters_.of(visit.layer), input, output,

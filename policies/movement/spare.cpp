@@ -57,8 +57,8 @@ Whole activations_on_ssd(const Problem& problem, const Plan& plan, const OrderOf
       continue;
     if (visit.layer < first_backward_layer(problem.model)) continue;
     const bool is_received = receives_input(problem.model, visit.layer);
-    const VisitId made = uses.forward(
-        0, is_received ? visit.layer : std::max(0, visit.layer - 1), visit.micro_batch);
+    const VisitId made = uses.forward(0, is_received ? visit.layer : std::max(0, visit.layer - 1),
+                                      visit.micro_batch);
     const Turn& turn = turns[uses.turn_of(made)];
     if (made < turn.begin + margin || made + margin >= turn.end) continue;
     const auto layers = static_cast<int>(problem.model.layers);

@@ -97,7 +97,7 @@ struct HostWait {
 
 // A message between this stage of a pipeline and another, and its place in the order of work.
 struct Meeting {
-  VisitId visit = 0;   // that makes what is sent, or needs what is received
+  VisitId visit = 0;  // that makes what is sent, or needs what is received
   bool sends = false;
   VisitId at = 0;      // it comes after this visit, or
   bool first = false;  // before it, which is the first of a step

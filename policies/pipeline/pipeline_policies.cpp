@@ -66,9 +66,10 @@ class PipelinePolicy : public Policy {
   std::string order_;
   Option<Share> parameters_ = option("parameters", "gpu", places, {"host", "ssd"},
                                      "gpu | host | ssd: where a stage's 16-bit parameters rest");
-  Option<Share> optimizer_state_ = option("optimizer_state", "gpu", places, {"host", "ssd"},
-                                          "gpu | host | ssd: where its optimizer state rests; in host memory at least where the "
-                                          "parameters do not rest on the GPU");
+  Option<Share> optimizer_state_ =
+      option("optimizer_state", "gpu", places, {"host", "ssd"},
+             "gpu | host | ssd: where its optimizer state rests; in host memory at least where the "
+             "parameters do not rest on the GPU");
   Option<Share> checkpoints_ = option(
       "checkpoints", "gpu", places, {"host", "ssd"},
       "gpu | host | ssd: where the inputs of its layers, and what they keep, wait for backward");

@@ -127,7 +127,7 @@ void Program::home(BufferKind kind, int unit, std::uint64_t first_element, std::
   homes_.push_back({kind, unit, first_element, elements, frozen, where});
 }
 
-inline void Program::require_tier(Slice slice, Tier tier, const char* what) const {
+void Program::require_tier(Slice slice, Tier tier, const char* what) const {
   SPILLWAY_ASSERT(slice.valid(), what);
   SPILLWAY_ASSERT(buffers_[slice.buffer.id].tier == tier, what);
   SPILLWAY_ASSERT(slice.offset + slice.bytes <= buffers_[slice.buffer.id].bytes, what);
@@ -146,7 +146,7 @@ void Program::require_saved(Slice saved, SavedMask mask, const char* what) {
   SPILLWAY_ASSERT(saved.bytes == costs_of(mask).saved, what);
 }
 
-inline TaskId Program::emit(Task& task, std::initializer_list<Access> accesses) {
+TaskId Program::emit(Task& task, std::initializer_list<Access> accesses) {
   const TaskId id = next_task_++;
   SPILLWAY_ASSERT(!plan_);
   if (id >= most_tasks) fail_too_long();
@@ -418,87 +418,6 @@ Slice Program::norms_for(int unit, int update) const {
   SPILLWAY_ASSERT(std::find(norms.known.begin(), norms.known.end(), false) == norms.known.end(),
                   "where updates wait, gradient_complete of all units comes before the first");
   return norms.slots;
-}
-
-Task Program::collective(TaskKind kind, Lane lane, const RankGroup& group, int layer,
-                         int micro_batch) {
-  SPILLWAY_ASSERT(group.size() > 1 && lanes_of_ranks.contains(lane));
-  auto known = std::find(groups_.begin(), groups_.end(), group);
-  if (known == groups_.end()) known = groups_.insert(groups_.end(), group);
-  constexpr std::ptrdiff_t most_groups = 256;
-  SPILLWAY_ASSERT(known - groups_.begin() < most_groups);
-  Task task;
-  task.kind = kind;
-  task.lane = lane;
-  task.group = static_cast<std::uint8_t>(known - groups_.begin());
-  task.layer = layer;
-  task.micro_batch = micro_batch;
-  return task;
-}
-
-TaskId Program::all_gather(Lane lane, const RankGroup& group, Slice part, Slice whole, int layer,
-                           int micro_batch) {
-  require_tier(part, Tier::gpu, "all_gather part");
-  require_tier(whole, Tier::gpu, "all_gather whole");
-  Task task = collective(TaskKind::all_gather, lane, group, layer, micro_batch);
-  task.bytes = whole.bytes;
-  return emit(task, {access(part, Role::source, Mode::read),
-                     access(whole, Role::destination, Mode::write)});
-}
-
-TaskId Program::reduce_scatter(Lane lane, const RankGroup& group, Slice whole, Slice part,
-                               bool adds, int layer, int micro_batch) {
-  require_tier(whole, Tier::gpu, "reduce_scatter whole");
-  require_tier(part, Tier::gpu, "reduce_scatter part");
-  Task task = collective(TaskKind::reduce_scatter, lane, group, layer, micro_batch);
-  task.bytes = whole.bytes;
-  task.first_micro_batch = !adds;
-  return emit(task, {access(whole, Role::source, Mode::read),
-                     access(part, Role::destination, adds ? Mode::read_write : Mode::write)});
-}
-
-TaskId Program::all_reduce(Lane lane, const RankGroup& group, Slice whole, int layer,
-                           int micro_batch) {
-  require_tier(whole, Tier::gpu, "all_reduce whole");
-  Task task = collective(TaskKind::all_reduce, lane, group, layer, micro_batch);
-  task.bytes = whole.bytes;
-  return emit(task, {access(whole, Role::destination, Mode::read_write)});
-}
-
-TaskId Program::send(Lane lane, int stage, Slice message, int layer, int micro_batch) {
-  require_tier(message, Tier::gpu, "message");
-  Task task = this->message(TaskKind::send, lane, stage, message.bytes, layer, micro_batch);
-  return emit(task, {access(message, Role::source, Mode::read)});
-}
-
-TaskId Program::receive(Lane lane, int stage, Slice message, int layer, int micro_batch) {
-  require_tier(message, Tier::gpu, "message");
-  Task task = this->message(TaskKind::receive, lane, stage, message.bytes, layer, micro_batch);
-  return emit(task, {access(message, Role::destination, Mode::write)});
-}
-
-Task Program::message(TaskKind kind, Lane lane, int stage, std::uint64_t bytes, int layer,
-                      int micro_batch) const {
-  SPILLWAY_ASSERT(lanes_of_stages.contains(lane) && stage != problem_.rank &&
-                  stage < problem_.workload.pipeline);
-  Task task;
-  task.kind = kind;
-  task.lane = lane;
-  task.group = static_cast<std::uint8_t>(stage);
-  task.layer = layer;
-  task.micro_batch = micro_batch;
-  task.bytes = bytes;
-  return task;
-}
-
-// Sums of squares of parts of gradients, over the ranks that have the other parts. Of the stages of
-// a pipeline each has those of its units, and 0 for all others.
-void Program::reduce_norms(Slice slots, int unit) {
-  if (gradient_group_.size() == 1) return;
-  Task task = collective(TaskKind::norms_reduce, Lane::ranks_reduce, gradient_group_, unit, -1);
-  task.bytes = slots.bytes;
-  task.update = step_;
-  emit(task, {access(slots, Role::norms, Mode::read_write)});
 }
 
 TaskId Program::barrier(LaneSet waits_for, LaneSet holds, std::int64_t host_ns) {

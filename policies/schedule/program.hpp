@@ -137,9 +137,14 @@ class Program {
   // The sum of the group's wholes, in place.
   TaskId all_reduce(Lane lane, const RankGroup& group, Slice whole, int layer,
                     int micro_batch = -1);
-  // -- messages between stages of a pipeline, in the gpu tier ---------------------------------------
-  TaskId send(Lane lane, int stage, Slice message, int layer, int micro_batch = -1);
-  TaskId receive(Lane lane, int stage, Slice message, int layer, int micro_batch = -1);
+  // -- messages between stages of a pipeline, in the gpu tier -------------------------------------
+  TaskId send(Lane lane, int stage, Slice message, int layer, int micro_batch = -1) {
+    return this->message(TaskKind::send, lane, stage, message, layer, micro_batch);
+  }
+  TaskId receive(Lane lane, int stage, Slice message, int layer, int micro_batch = -1) {
+    return this->message(TaskKind::receive, lane, stage, message, layer, micro_batch);
+  }
+
   // The ranks among which a unit's gradient is shared out once it is complete, so that norms are
   // summed over them. To be said before the first gradient is.
   void share_gradients(const RankGroup& group) { gradient_group_ = group; }
@@ -184,8 +189,7 @@ class Program {
   TaskId emit(Task& task, std::initializer_list<Access> accesses);
   Task collective(TaskKind kind, Lane lane, const RankGroup& group, int layer, int micro_batch);
   void reduce_norms(Slice slots, int unit);
-  Task message(TaskKind kind, Lane lane, int stage, std::uint64_t bytes, int layer,
-               int micro_batch) const;
+  TaskId message(TaskKind kind, Lane lane, int stage, Slice message, int layer, int micro_batch);
   [[noreturn]] void fail_too_long() const;
   [[noreturn]] void fail_too_large(Tier tier, std::uint64_t bytes, BufferKind kind) const;
   Task compute_task(TaskKind kind, int layer, int micro_batch) const;

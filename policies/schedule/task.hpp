@@ -116,9 +116,9 @@ inline constexpr int task_kind_count = 19;
 inline constexpr int task_kind_count_of_one_rank = 12, task_kind_count_of_ranks = 17;
 constexpr int task_kind_count_of(std::int64_t ranks, std::int64_t gradient_groups,
                                  std::int64_t pipeline) {
-  return pipeline > 1                        ? task_kind_count
+  return pipeline > 1                       ? task_kind_count
          : ranks > 1 || gradient_groups > 1 ? task_kind_count_of_ranks
-                                             : task_kind_count_of_one_rank;
+                                            : task_kind_count_of_one_rank;
 }
 inline constexpr bool is_message(TaskKind kind) {
   return kind == TaskKind::send || kind == TaskKind::receive;

@@ -132,8 +132,7 @@ std::int64_t Problem::gpus_of_node() const {
 Problem Problem::of_stage(int chunks) const {
   Problem problem = *this;
   if (workload.pipeline > 1)
-    problem.model =
-        stage_of(whole_model(model), static_cast<int>(workload.pipeline), rank, chunks);
+    problem.model = stage_of(whole_model(model), static_cast<int>(workload.pipeline), rank, chunks);
   return problem;
 }
 
@@ -195,13 +194,15 @@ void Problem::validate() const {
         fmt::format("{} ranks and {} stages: the pipelines of several ranks are not trained beside "
                     "each other",
                     workload.ranks, workload.pipeline),
-        "use " + Setting{"pipeline", std::to_string(workload.processes())} + " on all of them, or leave " + Setting{"pipeline"} +
+        "use " + Setting{"pipeline", std::to_string(workload.processes())} +
+            " on all of them, or leave " + Setting{"pipeline"} +
             " out; `spillway pipeline` simulates replicas of whole stages");
   }
   if (workload.pipeline > 1 && workload.gradient_groups > 1) {
-    throw InputError("gradients in groups are those of several ranks: a pipeline adds up "
-                     "micro-batch by micro-batch",
-                     "leave " + Setting{"gradient_groups"} + " out");
+    throw InputError(
+        "gradients in groups are those of several ranks: a pipeline adds up "
+        "micro-batch by micro-batch",
+        "leave " + Setting{"gradient_groups"} + " out");
   }
   if (workload.pipeline > machine.cluster.count()) {
     throw InputError(fmt::format("{} stages do not go on {} GPU{}", workload.pipeline,

@@ -112,8 +112,9 @@ std::vector<WorkloadField> all_fields() {
        "stages that train together, each with some of the layers, on all of the batch",
        [](const W& w) { return std::to_string(w.pipeline); },
        [](W& w, Text text) {
-         w.pipeline = count_of("pipeline", text,
-                               "at most as many as there are GPUs, e.g. " + Setting{"pipeline", "2"});
+         w.pipeline =
+             count_of("pipeline", text,
+                      "at most as many as there are GPUs, e.g. " + Setting{"pipeline", "2"});
        },
        false},
       {"gradient_groups", "", "1",

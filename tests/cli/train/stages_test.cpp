@@ -1,5 +1,5 @@
-// mpirun -n STAGES spillway train --pipeline STAGES: what the stages of a pipeline train is what one
-// process trains, bit by bit; whoever is killed loses nothing.
+// mpirun -n STAGES spillway train --pipeline STAGES: what the stages of a pipeline train is what
+// one process trains, bit by bit; whoever is killed loses nothing.
 #include <signal.h>
 
 #include <catch2/catch.hpp>
@@ -98,7 +98,6 @@ TEST_CASE("stages: a pipeline has as many processes as stages, from its first st
   const Words training = rank_training(folder, "two", 2) + in_two;
   CHECK_THAT(refused(1, training), Catch::Contains("2 stages of a pipeline are as many processes"));
   CHECK_THAT(refused(3, training), Catch::Contains("3 processes train, each a stage of it"));
-  CHECK_THAT(refused(2, training + Words{"--policy", "auto"}), Catch::Contains("auto"));
   CHECK_FALSE(fs::exists(folder / "two"));
   {
     const StartedBy by(mpirun(2));

@@ -76,18 +76,17 @@ void check_same(const Course& one, const Course& other) {
   CHECK(one.evaluations == other.evaluations);
 }
 
-const char* const trained_in_stages[] = {
-    "gpipe",
-    "1f1b",
-    "1f1b:parameters=ssd,optimizer_state=ssd,checkpoints=ssd",
-    "gpipe:optimizer_state=host,recompute=full",
-    "resident",
-    "zero-offload",
-    "zero-infinity",
-    "deep-optimizer-states",
-    "fuyou",
-    "greedysnake:snake=off",
-    "spillway"};
+const char* const trained_in_stages[] = {"gpipe",
+                                         "1f1b",
+                                         "1f1b:parameters=ssd,optimizer_state=ssd,checkpoints=ssd",
+                                         "gpipe:optimizer_state=host,recompute=full",
+                                         "resident",
+                                         "zero-offload",
+                                         "zero-infinity",
+                                         "deep-optimizer-states",
+                                         "fuyou",
+                                         "greedysnake:snake=off",
+                                         "spillway"};
 
 TEST_CASE("stages: every policy trains in stages what one process trains") {
   for (const int stages : {2, 3}) {

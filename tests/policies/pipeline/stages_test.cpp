@@ -1,5 +1,5 @@
-// Stages of a pipeline: models of some layers, and schedules that wait for each other, but never for
-// ever.
+// Stages of a pipeline: models of some layers, and schedules that wait for each other, but never
+// for ever.
 #include "policies/model/stages.hpp"
 
 #include <fmt/format.h>
@@ -48,8 +48,7 @@ Lane other_end(Lane lane) {
 bool is_other_side(const Task& one, int stage, const Task& other, int other_stage) {
   return is_message(one.kind) && is_message(other.kind) && one.kind != other.kind &&
          one.lane == other_end(other.lane) && one.group == other_stage && other.group == stage &&
-         one.bytes == other.bytes && one.micro_batch == other.micro_batch &&
-         one.step == other.step;
+         one.bytes == other.bytes && one.micro_batch == other.micro_batch && one.step == other.step;
 }
 
 // Runs the stages one task after the other, in program order, with a message only where both sides
@@ -86,16 +85,15 @@ std::string find_wait_for_ever(const std::vector<Schedule>& stages) {
   std::string stops;
   for (std::size_t s = 0; s < stages.size(); ++s) {
     if (task_of(s))
-      stops += fmt::format("stage {} at {}; ", s,
-                           stages[s].describe(static_cast<TaskId>(next[s])));
+      stops += fmt::format("stage {} at {}; ", s, stages[s].describe(static_cast<TaskId>(next[s])));
   }
   return stops;
 }
 
 std::string find_error(const std::vector<Schedule>& stages) {
   for (const Schedule& schedule : stages) {
-    for (const std::string& error : {find_overlap(schedule), find_race(schedule),
-                                     find_state_write_error(schedule)}) {
+    for (const std::string& error :
+         {find_overlap(schedule), find_race(schedule), find_state_write_error(schedule)}) {
       if (!error.empty()) return fmt::format("stage {}: {}", schedule.problem().rank, error);
     }
   }
@@ -157,8 +155,8 @@ TEST_CASE("Layers that do not go into the stages: the first stages have one more
   CHECK(firsts == std::vector<std::int64_t>{0, 3, 5});
   check_error([&] { stage_of(whole, 8, 0); }, "the 7 layers of tiny are not cut into 8 stages",
               "fewer stages");
-  check_error([&] { stage_of(whole, 2, 0, 2); }, "the 7 layers of tiny are not cut into 2 stages of 2",
-              "chunks");
+  check_error([&] { stage_of(whole, 2, 0, 2); },
+              "the 7 layers of tiny are not cut into 2 stages of 2", "chunks");
   ModelSpec adapted = whole;
   adapted.lora_rank = 2;
   check_error([&] { stage_of(adapted, 2, 0); }, "a pipeline trains all of a model", "adapters");
