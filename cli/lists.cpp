@@ -71,6 +71,7 @@ void list_policies(bool json) {
                    {"paper", info.paper},
                    {"idea", info.idea},
                    {"for_several_ranks", info.for_several_ranks},
+                   {"for_pipelines", info.for_pipelines},
                    {"options", to_json(info.options)}});
     const std::optional<PolicyOrigin> origin = origin_of_policy(info.name);
     if (origin) all.back()["origin"] = {{"kind", origin->kind}, {"from", origin->from}};

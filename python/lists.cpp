@@ -74,6 +74,7 @@ nb::list policies() {
     one["idea"] = info.idea;
     one["paper"] = info.paper;
     one["for_several_ranks"] = info.for_several_ranks;
+    one["for_pipelines"] = info.for_pipelines;
     const auto origin = origin_of_policy(info.name);
     one["origin"] = origin ? origin->kind : "built in";
     one["from"] = origin ? origin->from : "";

@@ -140,7 +140,11 @@ std::string type_of(const TextDomain& domain) {
 
 std::string policy_text(const PolicyInfo& info) {
   std::string text = fmt::format("{}\n{}\npaper: {}\n", info.name, info.idea, info.paper);
-  if (info.for_several_ranks)
+  if (info.for_pipelines)
+    text +=
+        "an order for the stages of a pipeline; with one stage it is policy resident, or its "
+        "micro-batches in another order (docs/pipelines.md)\n";
+  else if (info.for_several_ranks)
     text += "for several ranks; with one it is policy resident (docs/ranks.md)\n";
   text += fmt::format("\n--policy {}:SETTING=VALUE,...\n\n", info.name);
   for (const PolicyOption& option : info.options) {
@@ -165,6 +169,7 @@ ordered_json policy_json(const PolicyInfo& info) {
           {"paper", info.paper},
           {"idea", info.idea},
           {"for_several_ranks", info.for_several_ranks},
+          {"for_pipelines", info.for_pipelines},
           {"options", options}};
 }
 

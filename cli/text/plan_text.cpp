@@ -94,8 +94,9 @@ std::string interval_text(const Evaluation& evaluation, const std::string& margi
 
 std::string ranks_text(const Problem& problem) {
   if (problem.workload.pipeline > 1)
-    return fmt::format("{} stages of a pipeline, a GPU each: all of the batch through all of them",
-                       problem.workload.pipeline);
+    return fmt::format(
+        "{} stages of a pipeline, a GPU each; memory, lanes and waits are those of stage 0",
+        problem.workload.pipeline);
   if (problem.workload.ranks == 1) return "";
   const Ranks ranks = problem.ranks();
   return fmt::format("{} ranks, {} GPU{} on {} node{}: {} sequences a step each", ranks.size(),

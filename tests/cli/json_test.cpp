@@ -199,7 +199,8 @@ TEST_CASE("policies, models and machines list what the other commands take") {
   const json policies = run({"policies", "--json"}).json()["policies"];
   REQUIRE(policies.size() >= 3);
   for (const json& policy : policies) {
-    for (const char* key : {"name", "paper", "idea", "for_several_ranks", "options"})
+    for (const char* key :
+         {"name", "paper", "idea", "for_several_ranks", "for_pipelines", "options"})
       CHECK(policy.contains(key));
     INFO(policy["name"]);
     const Outcome outcome =
