@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <numeric>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -177,7 +178,9 @@ class JointGraph {
     for (std::size_t rank = 0; rank < schedules_.size(); ++rank) {
       std::vector<std::vector<int>> members;
       for (const RankGroup& group : schedules_[rank].groups())
-        members.push_back(members_of(group, ranks_, static_cast<int>(rank)));
+        members.push_back(problem_.workload.pipeline > 1
+                              ? all_stages()
+                              : members_of(group, ranks_, static_cast<int>(rank)));
       std::map<std::pair<Lane, std::vector<int>>, std::size_t> met;
       for (TaskId task = 0; task < tasks(rank).size(); ++task) {
         const Task& one = tasks(rank)[task];
@@ -195,6 +198,12 @@ class JointGraph {
                          "all ranks of a problem have schedules of one policy");
       meet(there);
     }
+  }
+  // Collectives of a pipeline are of all of its stages.
+  std::vector<int> all_stages() const {
+    std::vector<int> all(schedules_.size());
+    std::iota(all.begin(), all.end(), 0);
+    return all;
   }
   void meet(const std::vector<std::pair<std::size_t, TaskId>>& there) {
     for (const auto& [from, its] : there) {

@@ -51,7 +51,7 @@ Schedule stage_that_lacks(const Problem& problem, const std::string& policy, int
   if (!first.fits()) return first;
   Problem other = problem;
   for (other.rank = 1; other.rank < static_cast<int>(problem.workload.pipeline); ++other.rank) {
-    Schedule schedule = build_schedule(other, policy, steps);
+    Schedule schedule = build_schedule(other, first.policy(), steps);
     if (!schedule.fits()) return schedule;
   }
   return first;
@@ -63,7 +63,16 @@ SimulationResult simulate_stages(std::span<const Schedule> stages, const Machine
   std::vector<SimulationResult> results = simulate_ranks(stages, &machine);
   SimulationResult all = results.front();
   all.model_tflops = all.hardware_tflops = all.ssd_bytes_written_per_step = 0;
-  for (const SimulationResult& one : results) {
+  // Of the drives of a node: each stage's result takes those beside it to be as itself.
+  const Problem& problem = stages.front().problem();
+  const auto of_node = static_cast<std::size_t>(problem.gpus_of_node());
+  double of_this_node = 0;
+  for (std::size_t stage = 0; stage < results.size(); ++stage) {
+    const SimulationResult& one = results[stage];
+    if (stage % of_node == 0) of_this_node = 0;
+    of_this_node +=
+        one.ssd_bytes_written_per_step / static_cast<double>(problem.machine.cluster.sharing);
+    all.ssd_bytes_written_per_step = std::max(all.ssd_bytes_written_per_step, of_this_node);
     if (one.step_seconds > all.step_seconds) {
       all.step_seconds = one.step_seconds;
       all.tokens_per_second = one.tokens_per_second;
@@ -74,7 +83,6 @@ SimulationResult simulate_stages(std::span<const Schedule> stages, const Machine
     }
     all.model_tflops += one.model_tflops;
     all.hardware_tflops += one.hardware_tflops;
-    all.ssd_bytes_written_per_step += one.ssd_bytes_written_per_step;
   }
   all.efficiency = all.bound_seconds / all.step_seconds;
   if (by_stage) *by_stage = std::move(results);

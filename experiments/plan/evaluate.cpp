@@ -33,7 +33,8 @@ Evaluation evaluate_pipeline(const Problem& problem, const std::string& policy, 
   Problem of_stage = problem;
   for (of_stage.rank = 0; of_stage.rank < static_cast<int>(problem.workload.pipeline);
        ++of_stage.rank)
-    schedules.push_back(build_schedule(of_stage, policy, steps));
+    schedules.push_back(
+        build_schedule(of_stage, schedules.empty() ? policy : schedules[0].policy(), steps));
   const auto fits = [](const Schedule& schedule) { return schedule.fits(); };
   const auto lacks = std::find_if_not(schedules.begin(), schedules.end(), fits);
   Evaluation evaluation{lacks == schedules.end() ? schedules.front() : *lacks, {}, 0, 0, 0, false};

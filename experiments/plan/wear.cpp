@@ -24,6 +24,33 @@ double written_by_mean_step(const Schedule& schedule) {
   return bytes / schedule.steps();
 }
 
+// What the ranks or stages of a node have, of whose schedules one is known, and what they write in
+// a mean step.
+struct OfNode {
+  double stores = 1;  // as many as this one
+  double step_bytes = 0;
+};
+
+OfNode of_node(const Schedule& schedule, bool durable) {
+  const Problem& problem = schedule.problem();
+  const auto all = static_cast<double>(problem.gpus_of_node());
+  // Ranks are alike.
+  if (problem.workload.pipeline == 1 || problem.rank > 0)
+    return {all, all * written_by_mean_step(schedule)};
+  const auto written = [durable](const Schedule& stage) {
+    const StoreBytes bytes = store_bytes(stage, durable);
+    return static_cast<double>(bytes.first_fill + bytes.written_by_commit());
+  };
+  const std::vector<Schedule> stages = stages_of(schedule);
+  OfNode node{0, 0};
+  const double first = written(schedule);
+  for (std::size_t stage = 0; stage < static_cast<std::size_t>(all); ++stage) {
+    node.stores += first > 0 ? written(stages[stage]) / first : 1;
+    node.step_bytes += written_by_mean_step(stages[stage]);
+  }
+  return node;
+}
+
 // The space that counts against the ssd tier's capacity.
 std::uint64_t counted_bytes(const StoreBytes& store, const Machine& machine) {
   return machine.ssd.count > 0 ? store.all() : store.tier;
@@ -133,12 +160,11 @@ Wear wear_of(const StoreBytes& store, const Problem& problem, double schedule_by
 
 Wear wear_of(const Schedule& schedule, const SimulationResult* result, const WholeRun& run) {
   const Problem& problem = schedule.problem();
-  const double written =
-      result != nullptr ? result->ssd_bytes_written_per_step : written_by_mean_step(schedule);
+  const OfNode node = of_node(schedule, run.durability.on());
+  const double written = result != nullptr ? result->ssd_bytes_written_per_step : node.step_bytes;
   Wear wear = wear_of(store_bytes(schedule, run.durability.on()), problem, written,
                       result != nullptr ? std::optional(result->step_seconds) : std::nullopt, run);
-  // Ranks are alike; of the stages of a pipeline the first is looked at, and others are much so.
-  wear.stores = static_cast<double>(problem.gpus_of_node());
+  wear.stores = node.stores;
   wear.start_bytes *= wear.stores;
   if (result != nullptr && wear.steps && wear.cache && wear.schedule_bytes > 0 &&
       !wear.cache->holds(wear.bytes_per_step(), result->step_seconds)) {

@@ -221,7 +221,9 @@ std::vector<fs::path> TrainingJob::share_drives(std::vector<fs::path> drives) {
   shared = json::parse(team.from_first(shared.dump()));
   drives.clear();
   for (const json& one : shared.at("directories")) {
-    drives.push_back(place_of_rank(fs::path(one.get<std::string>()), team.rank()));
+    const fs::path directory = one.get<std::string>();
+    // A dry run makes none, and looks at what there is room for.
+    drives.push_back(request_.dry_run ? directory : place_of_rank(directory, team.rank()));
     if (request_.dry_run) continue;
     std::error_code error;
     fs::create_directories(drives.back(), error);

@@ -50,8 +50,9 @@ Wear wear_of(const TrainingStart& start, const TrainingOptions& options, const T
                               durable ? start.commit_interval : 0};
   Wear wear = wear_of(start.schedules->usual(), nullptr, {durability, options.steps - start.first});
   wear.store = start.store_bytes;
-  wear.start_bytes = static_cast<double>(
-      written_at_start(start.store_bytes, durable, start.first, goes_on_in_place(start, options)));
+  wear.start_bytes =
+      wear.stores * static_cast<double>(written_at_start(start.store_bytes, durable, start.first,
+                                                         goes_on_in_place(start, options)));
   wear.first_step = start.first;
   if (durable) wear.also_every = std::min(options.also_commit_every, options.steps);
   wear.commits = commits_in(wear.first_step, *wear.steps, durability.interval, wear.also_every);

@@ -25,7 +25,7 @@ Wear wear_of(const Training& training, const TrainPlan& plan, std::int64_t steps
   Wear wear =
       spillway::wear_of(training.schedule(), nullptr, {durability, steps - training.first_step()});
   wear.store = training.store_bytes();
-  wear.start_bytes = static_cast<double>(written_at_start(training));
+  wear.start_bytes = wear.stores * static_cast<double>(written_at_start(training));
   wear.first_step = training.first_step();
   if (interval > 0) wear.also_every = training.also_commit_every();
   wear.commits = commits_in(wear.first_step, *wear.steps, interval, wear.also_every);
@@ -34,11 +34,13 @@ Wear wear_of(const Training& training, const TrainPlan& plan, std::int64_t steps
 }
 
 WriteCount::WriteCount(const Training& training)
-    : training_(training), bytes_(written_at_start(training)) {}
+    : training_(training),
+      stores_(spillway::wear_of(training.schedule(), nullptr, WholeRun{}).stores),
+      bytes_(of_all(written_at_start(training))) {}
 
 std::uint64_t WriteCount::by_commit() {
   const std::uint64_t before = by_commits_;
-  by_commits_ = training_.bytes_written_by_commits();
+  by_commits_ = of_all(training_.bytes_written_by_commits());
   return by_commits_ - before;
 }
 

@@ -12,6 +12,7 @@
 #include "experiments/testbed/throttled_machine.hpp"
 #include "policies/common/policy.hpp"
 #include "policies/common/run_record.hpp"
+#include "policies/machine/rank_share.hpp"
 #include "sim/to_trace.hpp"
 
 namespace spillway {
@@ -149,6 +150,15 @@ Validation validate_trace(const Trace& all, const std::string& origin,
   if (machine) {
     Problem problem = schedule.problem();
     Machine rates = throttled_machine(*machine, recorded_throttle(measured));
+    // A file of one GPU describes a computer whose processes are as many GPUs, as training has it.
+    if (problem.workload.processes() > rates.cluster.count())
+      rates.cluster.gpus = problem.workload.processes(), rates.cluster.nodes = 1;
+    if (rates.cluster.nvlink == 0) {
+      rates.cluster.nvlink = problem.machine.cluster.nvlink;
+      rates.cluster.nvlink_latency_ns = problem.machine.cluster.nvlink_latency_ns;
+    }
+    if (rates.cluster.sharing == 1)
+      rates = rank_share(rates, std::min(problem.workload.processes(), rates.cluster.gpus));
     rates.gpu.memory = problem.machine.gpu.memory;
     rates.host.memory = problem.machine.host.memory;
     rates.ssd.capacity = problem.machine.ssd.capacity;

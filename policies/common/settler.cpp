@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/errors.hpp"
@@ -158,16 +159,47 @@ void require_buildable(const Problem& problem, int steps) {
   require_length(problem, steps, tasks_at_first_sight(problem, steps));
 }
 
+namespace {
+
+// All stages do as one of them, so that all of them know what each does: as the first that settles
+// what is left open in a way in which every stage fits; where there is none as the first of all.
+Schedule build_stage(const Problem& problem, const ParsedPolicy& parsed, int steps) {
+  const std::unique_ptr<Policy> policy = policy_of(parsed);
+  const auto stages = static_cast<int>(problem.workload.pipeline);
+  const auto stage_problem = [&](int stage) {
+    Problem of = problem;
+    of.rank = stage;
+    return of.of_stage(policy->chunks());
+  };
+  const auto build = [&](int stage, const ParsedPolicy& with) {
+    const Problem of = stage_problem(stage);
+    return Settler(of, with, steps).build();
+  };
+  Schedule own = build(problem.rank, parsed);
+  if (policy->placements(own.problem()).size() == 1) return own;
+  std::vector<std::string> texts;
+  for (int stage = 0; stage < stages; ++stage)
+    texts.push_back(stage == problem.rank ? own.policy() : build(stage, parsed).policy());
+  const bool alike = std::all_of(texts.begin(), texts.end(),
+                                 [&](const std::string& text) { return text == texts.front(); });
+  if (alike) return own;
+  for (const std::string& text : texts) {
+    const ParsedPolicy with = parse_policy(text);
+    bool all_fit = true;
+    for (int stage = 0; all_fit && stage < stages; ++stage) all_fit = build(stage, with).fits();
+    if (all_fit) return build(problem.rank, with);
+  }
+  return build(problem.rank, parse_policy(texts.front()));
+}
+
+}  // namespace
+
 // All ranks do as the first, whose shards are the largest: what is left open, and what is kept in
 // memory that is left over, is settled for it.
 Schedule build_schedule(const Problem& problem, const std::string& policy, int steps) {
   require_buildable(problem, steps);
   const ParsedPolicy parsed = parse_policy(policy);
-  if (problem.workload.pipeline > 1) {
-    // Each stage by itself: what is left open is alike in all of them.
-    const Problem stage = problem.of_stage(policy_of(parsed)->chunks());
-    return Settler(stage, parsed, steps).build();
-  }
+  if (problem.workload.pipeline > 1) return build_stage(problem, parsed, steps);
   if (problem.rank > 0) {
     Problem of_first = problem;
     of_first.rank = 0;

@@ -204,6 +204,12 @@ void Problem::validate() const {
         "micro-batch by micro-batch",
         "leave " + Setting{"gradient_groups"} + " out");
   }
+  constexpr std::int64_t most_stages = 256;  // Task::group names them in a byte
+  if (workload.pipeline > most_stages) {
+    throw InputError(
+        fmt::format("{} stages: a pipeline has {} at most", workload.pipeline, most_stages),
+        "`spillway pipeline` simulates more of them, as whole stages");
+  }
   if (workload.pipeline > machine.cluster.count()) {
     throw InputError(fmt::format("{} stages do not go on {} GPU{}", workload.pipeline,
                                  machine.cluster.count(), machine.cluster.count() == 1 ? "" : "s"),
