@@ -73,7 +73,8 @@ TEST_CASE("Stages write to the drives of a node what one GPU writes, and the emb
   }
 }
 
-TEST_CASE("Stages that do not fill their nodes meet for norms; more than there are GPUs cannot") {
+TEST_CASE(
+    "Stages that do not fill their nodes meet for norms, and more than there are GPUs cannot be") {
   const std::vector<std::string> nodes = {"cluster.nodes=2", "cluster.nic=50GB/s"};
   const WorkloadTexts with = {{"batch", "16"}, {"micro_batch", "1"}, {"gradient_clip", "global=1"}};
   for (const char* pipeline : {"8", "10", "16"}) {
