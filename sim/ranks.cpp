@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/errors.hpp"
+#include "policies/schedule/messages.hpp"
 #include "sim/activity_graph.hpp"
 #include "sim/costed_schedule.hpp"
 #include "sim/steady_state.hpp"
@@ -36,11 +37,6 @@ bool is_of_node(Lane lane) {
 
 // Whether a task runs together with tasks of other ranks.
 bool meets_others(const Task& task) { return is_collective(task.kind) || is_message(task.kind); }
-
-// The lane of the other stage that a message's lane goes to.
-Lane other_end(Lane lane) {
-  return lane == Lane::stage_out ? Lane::stage_in : Lane::stage_gradient_in;
-}
 
 // The graphs of all ranks, or stages of a pipeline, as one. A task is an activity, a collective or
 // message three: its arrival, its work, and its end.
@@ -225,10 +221,8 @@ class JointGraph {
         const Task& one = tasks(rank)[task];
         const std::size_t other = one.group;
         if (one.kind == TaskKind::send) sent[{one.lane, rank, other}].push_back(task);
-        if (one.kind != TaskKind::receive) continue;
-        for (const Lane lane : {Lane::stage_out, Lane::stage_gradient_out}) {
-          if (other_end(lane) == one.lane) received[{lane, other, rank}].push_back(task);
-        }
+        if (one.kind == TaskKind::receive)
+          received[{other_end(one.lane), other, rank}].push_back(task);
       }
     }
     for (const auto& [way, of_sender] : sent) {

@@ -11,6 +11,7 @@
 #include "policies/model/stages.hpp"
 #include "policies/model/units.hpp"
 #include "policies/movement/shards.hpp"
+#include "policies/schedule/messages.hpp"
 
 namespace spillway {
 
@@ -18,21 +19,6 @@ namespace {
 
 constexpr Lane lanes_of_collectives[] = {Lane::ranks_gather, Lane::ranks_reduce,
                                          Lane::ranks_spread};
-
-// The lane of the other stage that has what this one sends or receives.
-Lane other_end(Lane lane) {
-  switch (lane) {
-    case Lane::stage_in:
-      return Lane::stage_out;
-    case Lane::stage_out:
-      return Lane::stage_in;
-    case Lane::stage_gradient_in:
-      return Lane::stage_gradient_out;
-    default:
-      SPILLWAY_ASSERT(lane == Lane::stage_gradient_out);
-      return Lane::stage_gradient_in;
-  }
-}
 
 // Whether the norm of a unit's gradient counts in this stage: of what two stages have, in the
 // first.

@@ -40,9 +40,12 @@ bool has_ended(int descriptor) {
 
 }  // namespace
 
-RankLost::RankLost(int rank, const std::string& what)
-    : MachineError(what,
-                   "what all ranks had committed is safe: go on with it by " + Setting{"resume"}),
+RankLost::RankLost(int rank, const std::string& what, bool had_committed)
+    : MachineError(
+          what, had_committed
+                    ? "what all ranks had committed is safe: go on with it by " + Setting{"resume"}
+                    : Message("nothing was committed since the ranks started; what was "
+                              "before is as it was")),
       rank_(rank) {}
 
 RankChannel channel_of(Lane lane) {
@@ -276,8 +279,8 @@ void RankTeam::on_loss(std::function<void(std::exception_ptr)> listener) {
 void RankTeam::lose(int rank, const std::string& what) {
   if (lost_) return;
   const std::lock_guard lock(mutex_);
-  loss_ = std::make_exception_ptr(
-      RankLost(rank, others_[static_cast<std::size_t>(rank)]->name + " " + what));
+  loss_ = std::make_exception_ptr(RankLost(
+      rank, others_[static_cast<std::size_t>(rank)]->name + " " + what, committed_by_all() >= 0));
   lost_.store(true, std::memory_order_release);
   if (listener_) listener_(loss_);
 }

@@ -32,7 +32,8 @@ namespace spillway {
 
 class RankLost : public MachineError {
  public:
-  RankLost(int rank, const std::string& what);
+  // `had_committed`: whether all ranks had, since they started.
+  RankLost(int rank, const std::string& what, bool had_committed);
   int rank() const { return rank_; }
 
  private:

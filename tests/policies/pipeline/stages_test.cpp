@@ -9,6 +9,7 @@
 #include <set>
 
 #include "policies/model/units.hpp"
+#include "policies/schedule/messages.hpp"
 #include "tests/policies/dataflow.hpp"
 #include "tests/policies/input_error.hpp"
 #include "tests/policies/races.hpp"
@@ -30,19 +31,6 @@ std::vector<Schedule> schedules_of_stages(Problem problem, const std::string& po
   for (problem.rank = 0; problem.rank < problem.workload.pipeline; ++problem.rank)
     all.push_back(build_schedule(problem, policy, steps));
   return all;
-}
-
-Lane other_end(Lane lane) {
-  switch (lane) {
-    case Lane::stage_in:
-      return Lane::stage_out;
-    case Lane::stage_out:
-      return Lane::stage_in;
-    case Lane::stage_gradient_in:
-      return Lane::stage_gradient_out;
-    default:
-      return Lane::stage_gradient_in;
-  }
 }
 
 bool is_other_side(const Task& one, int stage, const Task& other, int other_stage) {
