@@ -46,6 +46,13 @@ std::vector<Schedule> stages_of(const Schedule& first) {
   return schedules;
 }
 
+void require_no_stages(const Problem& problem) {
+  if (problem.workload.pipeline == 1) return;
+  throw InputError(Setting{"pipeline", std::to_string(problem.workload.pipeline)} +
+                       ": this question is not asked of a pipeline's stages",
+                   "leave it out; one policy in stages can be simulated, compared and trained");
+}
+
 Schedule stage_that_lacks(const Problem& problem, const std::string& policy, int steps) {
   Schedule first = build_schedule(problem, policy, steps);
   if (!first.fits()) return first;

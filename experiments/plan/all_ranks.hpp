@@ -31,6 +31,10 @@ AllRanks simulate_all_ranks(const Schedule& first, const SimulationResult& alone
 // pipeline, this one alone.
 std::vector<Schedule> stages_of(const Schedule& first);
 
+// Throws InputError where the problem is of a pipeline's stages, for questions that are asked of
+// one schedule alone.
+void require_no_stages(const Problem& problem);
+
 // The schedule of the first stage that does not fit, or of the first one where all do; of no
 // pipeline the only schedule.
 Schedule stage_that_lacks(const Problem& problem, const std::string& policy, int steps);

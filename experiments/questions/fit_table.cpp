@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/errors.hpp"
+#include "experiments/plan/all_ranks.hpp"
 #include "experiments/plan/in_parallel.hpp"
 
 namespace spillway {
@@ -79,6 +80,7 @@ FitTable fit_table(const ProblemRequest& request, const PlansAsked& asked,
                    const std::function<void(const FitProgress&)>& tell) {
   FitTable table{request.problem(), columns, {}};
   const Problem& problem = table.problem;
+  require_no_stages(problem);
   std::exception_ptr refused;
   std::size_t able = 0;
   for (const std::string& policy : asked.policies) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "experiments/plan/all_ranks.hpp"
 #include "experiments/plan/fit_trials.hpp"
 #include "experiments/plan/price.hpp"
 #include "experiments/tune/relax.hpp"
@@ -146,6 +147,7 @@ void exchange(Pricer& pricer, std::vector<Relaxation>& relaxations, double best_
 }  // namespace
 
 TuneResult tune(const Problem& problem, const TuneOptions& options) {
+  require_no_stages(problem);
   const auto began = std::chrono::steady_clock::now();
   Pricer pricer(problem, options.threads, options.settle, options.journal);
   TuneResult result;

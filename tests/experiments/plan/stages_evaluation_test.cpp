@@ -88,6 +88,13 @@ TEST_CASE(
               "17 stages do not go on 16 GPUs", "cluster.gpus");
 }
 
+TEST_CASE("What is asked of one schedule alone is not asked of stages") {
+  const Problem problem =
+      problem_of("a100-80gb-4gpu", {{"batch", "8"}, {"micro_batch", "1"}, {"pipeline", "2"}});
+  check_error([&] { require_no_stages(problem); }, "pipeline = 2: this question is not asked",
+              "leave it out");
+}
+
 TEST_CASE("What is left open is settled alike in all stages, so that all of them fit") {
   Problem problem;
   problem.model = load_model("gpt-tiny");
