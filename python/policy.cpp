@@ -163,6 +163,16 @@ void bind_step(nb::module_& module) {
           "backward", [](const LentStep& s, int layer, int m) { s.get().backward(layer, m); },
           nb::arg("layer"), nb::arg("micro_batch"), "Backward of a layer on a micro-batch.")
       .def(
+          "input_gradient",
+          [](const LentStep& s, int layer, int m) { s.get().input_gradient(layer, m); },
+          nb::arg("layer"), nb::arg("micro_batch"),
+          "The part of backward that the layer below waits for. Where there is one stage this is\n"
+          "all of backward.")
+      .def(
+          "weight_gradient",
+          [](const LentStep& s, int layer, int m) { s.get().weight_gradient(layer, m); },
+          nb::arg("layer"), nb::arg("micro_batch"), "The other part, at any time after it.")
+      .def(
           "update",
           [](const LentStep& s, int unit, double begin, double end) {
             s.get().update(unit, {begin, end});

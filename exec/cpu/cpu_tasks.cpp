@@ -53,6 +53,15 @@ void CpuTasks::compute_with(const Model& model, const Task& task, const Operands
           elements(o.parameters), elements(o.input), o.saved, task.available,
           task.recomputes_output, elements(o.activation_gradient), gradients(o.gradient),
           task.first_micro_batch, o.scratch, dropout_place(task, o), o.starts);
+    case TaskKind::input_gradient:
+      return model.layer_input_gradient(elements(o.parameters), elements(o.input), o.saved,
+                                        task.available, task.recomputes_output,
+                                        elements(o.activation_gradient), o.weight_operands,
+                                        o.scratch, o.starts);
+    case TaskKind::weight_gradient:
+      return model.layer_weight_gradient(elements(o.input), o.saved, task.available,
+                                         o.weight_operands, gradients(o.gradient),
+                                         task.first_micro_batch, o.scratch);
     case TaskKind::embed_backward:
       return model.embed_backward(o.tokens, elements(o.activation_gradient), gradients(o.gradient),
                                   task.first_micro_batch, o.scratch, o.starts);

@@ -110,7 +110,9 @@ void GptCpu::backward_feed_forward(const float* parameters, const LayerTensors& 
                                    const GradientScratch& scratch) const {
   const auto a = activations<const float>(tensors.read);
   const float* p = parameters;
-  float *g = gradient, *dy = activation_gradient, *dfc = scratch.wide, *dln2 = scratch.narrow;
+  float *g = gradient, *dy = activation_gradient;
+  float *dfc = scratch[OutputGradient::up], *dln2 = scratch[OutputGradient::norm2];
+  scratch.keep(OutputGradient::output, dy, t_ * c_);
   fc_projection_.backward(kernels_, p, a.gelu, dy, {dfc, f_}, g, t_, tensors.adapters);
   kernels_.gelu_backward(a.fc, dfc, t_ * f_);
   fc_.backward(kernels_, p, a.ln2, dfc, {dln2, c_}, g, t_, tensors.adapters);
@@ -125,15 +127,31 @@ void GptCpu::backward_attention(const float* parameters, const float* input,
                                 float* gradient, const GradientScratch& scratch) const {
   const auto a = activations<const float>(tensors.read);
   const float* p = parameters;
-  float *g = gradient, *dr = activation_gradient, *dqkv = scratch.wide;
-  float* narrow = scratch.narrow;  // dL/d(attention), then dL/d(ln1)
-  projection_.backward(kernels_, p, a.attention, dr, {narrow, c_}, g, t_, tensors.adapters);
+  float *g = gradient, *dr = activation_gradient, *dattention = scratch.narrow;
+  float *dqkv = scratch[OutputGradient::qkv], *dln1 = scratch[OutputGradient::norm1];
+  scratch.keep(OutputGradient::residual, dr, t_ * c_);
+  projection_.backward(kernels_, p, a.attention, dr, {dattention, c_}, g, t_, tensors.adapters);
   attention_backward(kernels_, attention_of(tensors), side_by_side(attention_, a.qkv), a.attention,
-                     a.log_sum_exp, narrow, dqkv, scratch.attention);
-  qkv_.backward(kernels_, p, a.ln1, dqkv, {narrow, c_}, g, t_, tensors.adapters);
-  kernels_.norm_backward(narrow, input, a.mean1, a.rstd1, p + layer_.norm1_weight, dr, false,
+                     a.log_sum_exp, dattention, dqkv, scratch.attention);
+  qkv_.backward(kernels_, p, a.ln1, dqkv, {dln1, c_}, g, t_, tensors.adapters);
+  kernels_.norm_backward(dln1, input, a.mean1, a.rstd1, p + layer_.norm1_weight, dr, false,
                          base_gradient(g, layer_.norm1_weight), base_gradient(g, layer_.norm1_bias),
                          t_, c_);
+}
+
+void GptCpu::weight_gradient_sequence(const float* input, const LayerTensors& tensors,
+                                      const GradientScratch& kept, float* gradient) const {
+  const auto a = activations<const float>(tensors.read);
+  const CpuKernels& k = kernels_;
+  float* const g = gradient;
+  fc_projection_.weight_gradient(k, a.gelu, kept[OutputGradient::output], g, t_);
+  fc_.weight_gradient(k, a.ln2, kept[OutputGradient::up], g, t_);
+  k.norm_weight_gradient(kept[OutputGradient::norm2], a.residual, a.mean2, a.rstd2,
+                         g + layer_.norm2_weight, g + layer_.norm2_bias, t_, c_);
+  projection_.weight_gradient(k, a.attention, kept[OutputGradient::residual], g, t_);
+  qkv_.weight_gradient(k, a.ln1, kept[OutputGradient::qkv], g, t_);
+  k.norm_weight_gradient(kept[OutputGradient::norm1], input, a.mean1, a.rstd1,
+                         g + layer_.norm1_weight, g + layer_.norm1_bias, t_, c_);
 }
 
 void GptCpu::final_norm(const float* parameters, const float* hidden, float* statistics,

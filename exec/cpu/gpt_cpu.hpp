@@ -36,6 +36,8 @@ class GptCpu final : public ModelCpu {
   void backward_sequence(const float* parameters, const float* input, const LayerTensors& tensors,
                          float* activation_gradient, float* gradient,
                          const GradientScratch& scratch) const override;
+  void weight_gradient_sequence(const float* input, const LayerTensors& tensors,
+                                const GradientScratch& kept, float* gradient) const override;
   void backward_feed_forward(const float* parameters, const LayerTensors& tensors,
                              float* activation_gradient, float* gradient,
                              const GradientScratch& scratch) const;

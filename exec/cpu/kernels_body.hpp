@@ -95,6 +95,20 @@ void norm_backward(const float* y_gradient, const float* x, const float* mean, c
   }
 }
 
+void norm_weight_gradient(const float* y_gradient, const float* x, const float* mean,
+                          const float* rstd, float* weight_gradient, float* bias_gradient,
+                          std::int64_t rows, std::int64_t columns) {
+  for (std::int64_t i = 0; i < rows; ++i, y_gradient += columns, x += columns) {
+    const float m = mean[i], r = rstd[i];
+    for_each(
+        columns, SPILLWAY_LOOP(at) {
+          const Floats g = at.load(y_gradient), xhat = (at.load(x) - m) * r;
+          at.store(weight_gradient, at.load(weight_gradient) + g * xhat);
+          at.store(bias_gradient, at.load(bias_gradient) + g);
+        });
+  }
+}
+
 constexpr float gelu_slope = 1.5957691216057308f;  // 2 sqrt(2 / pi)
 constexpr float gelu_cubic = 0.044715f;
 
@@ -424,11 +438,13 @@ const CpuKernels table = {SPILLWAY_KERNEL_NAME,
                           norm_statistics,
                           norm_apply,
                           norm_backward,
+                          norm_weight_gradient,
                           gelu_forward,
                           gelu_backward,
                           rms_statistics,
                           rms_apply,
                           rms_backward,
+                          rms_weight_gradient,
                           swiglu_forward,
                           swiglu_backward,
                           rotate_heads,

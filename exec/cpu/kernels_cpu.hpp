@@ -91,6 +91,11 @@ struct CpuKernels {
                         const float* rstd, const float* weight, float* x_gradient, bool overwrite,
                         float* weight_gradient, float* bias_gradient, std::int64_t rows,
                         std::int64_t columns);
+  // What norm_backward adds to weight_gradient and bias_gradient, with the same bits, and nothing
+  // else.
+  void (*norm_weight_gradient)(const float* y_gradient, const float* x, const float* mean,
+                               const float* rstd, float* weight_gradient, float* bias_gradient,
+                               std::int64_t rows, std::int64_t columns);
 
   // GELU, tanh approximation: y = x / (1 + exp(-2u)), u = sqrt(2/pi) (x + 0.044715 x^3).
   void (*gelu_forward)(const float* x, float* y, std::int64_t n);
@@ -106,6 +111,9 @@ struct CpuKernels {
   void (*rms_backward)(const float* y_gradient, const float* x, const float* rstd,
                        const float* weight, float* x_gradient, bool overwrite,
                        float* weight_gradient, std::int64_t rows, std::int64_t columns);
+  // What rms_backward adds to weight_gradient, with the same bits.
+  void (*rms_weight_gradient)(const float* y_gradient, const float* x, const float* rstd,
+                              float* weight_gradient, std::int64_t rows, std::int64_t columns);
 
   // SwiGLU: product (rows, columns) = silu(gate) up, silu(x) = x / (1 + exp(-x)); a row of gate_up
   // (rows, 2 columns) holds the gate and then up.

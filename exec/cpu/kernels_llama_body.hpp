@@ -49,6 +49,18 @@ void rms_backward(const float* y_gradient, const float* x, const float* rstd, co
   }
 }
 
+void rms_weight_gradient(const float* y_gradient, const float* x, const float* rstd,
+                         float* weight_gradient, std::int64_t rows, std::int64_t columns) {
+  for (std::int64_t i = 0; i < rows; ++i, y_gradient += columns, x += columns) {
+    const float r = rstd[i];
+    for_each(
+        columns, SPILLWAY_LOOP(at) {
+          const Floats g = at.load(y_gradient), xhat = at.load(x) * r;
+          at.store(weight_gradient, at.load(weight_gradient) + g * xhat);
+        });
+  }
+}
+
 // 1 / (1 + exp(-x)), and so never a denormal: -x is held below 80.
 SPILLWAY_INLINE Floats sigmoid(const Floats& x) {
   const Floats limit = splat(80.0f);

@@ -45,15 +45,18 @@ void LinearCpu::forward(const CpuKernels& kernels, const float* parameters, cons
 void LinearCpu::backward(const CpuKernels& kernels, const float* parameters, const float* x,
                          const float* y_gradient, Strided<float> x_gradient, float* gradient,
                          std::int64_t rows, const AdapterSpace& space) const {
-  if (trained_ && gradient != nullptr) {
-    gemm(CblasTrans, CblasNoTrans, out_, in_, rows, 1.0f, {y_gradient, out_}, {x, in_}, 1.0f,
-         {gradient + matrix_, in_});
-    if (bias_ >= 0) kernels.add_column_sums(y_gradient, gradient + bias_, rows, out_);
-  }
+  if (trained_ && gradient != nullptr) weight_gradient(kernels, x, y_gradient, gradient, rows);
   gemm(CblasNoTrans, CblasNoTrans, rows, in_, out_, 1.0f, {y_gradient, out_},
        {parameters + matrix_, in_}, 0.0f, x_gradient);
   if (!adapters_.empty())
     adapters_backward(parameters, x, y_gradient, x_gradient, gradient, rows, space);
+}
+
+void LinearCpu::weight_gradient(const CpuKernels& kernels, const float* x, const float* y_gradient,
+                                float* gradient, std::int64_t rows) const {
+  gemm(CblasTrans, CblasNoTrans, out_, in_, rows, 1.0f, {y_gradient, out_}, {x, in_}, 1.0f,
+       {gradient + matrix_, in_});
+  if (bias_ >= 0) kernels.add_column_sums(y_gradient, gradient + bias_, rows, out_);
 }
 
 NoiseKey LinearCpu::dropout_row(std::int64_t row, const AdapterSpace& space) const {

@@ -52,6 +52,9 @@ class LinearCpu {
   void backward(const CpuKernels& kernels, const float* parameters, const float* x,
                 const float* y_gradient, Strided<float> x_gradient, float* gradient,
                 std::int64_t rows, const AdapterSpace& space) const;
+  // The part of backward() that adds to the gradients of W and of the bias.
+  void weight_gradient(const CpuKernels& kernels, const float* x, const float* y_gradient,
+                       float* gradient, std::int64_t rows) const;
 
  private:
   struct Adapter {

@@ -96,6 +96,22 @@ void LlamaCpu::norm_heads_backward(const float* parameters, const Activations<co
   }
 }
 
+void LlamaCpu::norm_heads_weight_gradient(const Activations<const float>& a,
+                                          const float* query_key_gradient, float* gradient) const {
+  const AttentionShape& s = attention_;
+  const float *qkv = a.qkv, *head_rstd = a.head_rstd;
+  for (std::int64_t row = 0; row < t_; ++row) {
+    kernels_.rms_weight_gradient(query_key_gradient, qkv, head_rstd, gradient + layer_.query_norm,
+                                 s.heads, s.head_width);
+    kernels_.rms_weight_gradient(query_key_gradient + s.width(), qkv + s.width(),
+                                 head_rstd + s.heads, gradient + layer_.key_norm, s.kv_heads,
+                                 s.head_width);
+    qkv += qkv_width_;
+    head_rstd += s.heads + s.kv_heads;
+    query_key_gradient += query_key_width_;
+  }
+}
+
 void LlamaCpu::compute_activations(const float* parameters, const float* input, SavedMask available,
                                    const LayerTensors& tensors, float* scores) const {
   compute_attention(parameters, input, available, tensors, scores);
@@ -184,8 +200,9 @@ void LlamaCpu::backward_feed_forward(const float* parameters, const LayerTensors
                                      const GradientScratch& scratch) const {
   const auto a = activations<const float>(tensors.read);
   const float* p = parameters;
-  float *g = gradient, *dy = activation_gradient, *dh = scratch.narrow;
-  float* dgate_up = scratch.wide;
+  float *g = gradient, *dy = activation_gradient, *dh = scratch[OutputGradient::norm2];
+  float* dgate_up = scratch[OutputGradient::up];
+  scratch.keep(OutputGradient::output, dy, t_ * c_);
   // The product's gradient, where up's will be.
   down_.backward(kernels_, p, a.product, dy, {dgate_up + f_, 2 * f_}, g, t_, tensors.adapters);
   kernels_.swiglu_backward(a.gate_up, dgate_up, t_, f_);
@@ -200,17 +217,38 @@ void LlamaCpu::backward_attention(const float* parameters, const float* input,
                                   float* gradient, const GradientScratch& scratch) const {
   const auto a = activations<const float>(tensors.read);
   const float* p = parameters;
-  float *g = gradient, *dr = activation_gradient, *dqkv = scratch.wide;
-  float* narrow = scratch.narrow;  // dL/d(attention), then dL/d(norm1)
-  projection_.backward(kernels_, p, a.attention, dr, {narrow, attention_.width()}, g, t_,
+  float *g = gradient, *dr = activation_gradient, *dattention = scratch.narrow;
+  float *dqkv = scratch[OutputGradient::qkv], *dnorm1 = scratch[OutputGradient::norm1];
+  scratch.keep(OutputGradient::residual, dr, t_ * c_);
+  projection_.backward(kernels_, p, a.attention, dr, {dattention, attention_.width()}, g, t_,
                        tensors.adapters);
   attention_backward(kernels_, attention_of(tensors), attention_input(a), a.attention,
-                     a.log_sum_exp, narrow, dqkv, scratch.attention);
+                     a.log_sum_exp, dattention, dqkv, scratch.attention);
   rotate(dqkv, qkv_width_, -1, tensors.starts);
-  if (qk_norm_) norm_heads_backward(p, a, dqkv, g);
-  qkv_.backward(kernels_, p, a.norm1, dqkv, {narrow, c_}, g, t_, tensors.adapters);
-  kernels_.rms_backward(narrow, input, a.rstd1, p + layer_.norm1, dr, false,
+  if (qk_norm_) {
+    if (float* to = scratch[OutputGradient::query_key]; to != nullptr) {
+      for (std::int64_t row = 0; row < t_; ++row)
+        std::copy_n(dqkv + row * qkv_width_, query_key_width_, to + row * query_key_width_);
+    }
+    norm_heads_backward(p, a, dqkv, g);
+  }
+  qkv_.backward(kernels_, p, a.norm1, dqkv, {dnorm1, c_}, g, t_, tensors.adapters);
+  kernels_.rms_backward(dnorm1, input, a.rstd1, p + layer_.norm1, dr, false,
                         base_gradient(g, layer_.norm1), t_, c_);
+}
+
+void LlamaCpu::weight_gradient_sequence(const float* input, const LayerTensors& tensors,
+                                        const GradientScratch& kept, float* gradient) const {
+  const auto a = activations<const float>(tensors.read);
+  const CpuKernels& k = kernels_;
+  float* const g = gradient;
+  down_.weight_gradient(k, a.product, kept[OutputGradient::output], g, t_);
+  gate_up_.weight_gradient(k, a.norm2, kept[OutputGradient::up], g, t_);
+  k.rms_weight_gradient(kept[OutputGradient::norm2], a.residual, a.rstd2, g + layer_.norm2, t_, c_);
+  projection_.weight_gradient(k, a.attention, kept[OutputGradient::residual], g, t_);
+  if (qk_norm_) norm_heads_weight_gradient(a, kept[OutputGradient::query_key], g);
+  qkv_.weight_gradient(k, a.norm1, kept[OutputGradient::qkv], g, t_);
+  k.rms_weight_gradient(kept[OutputGradient::norm1], input, a.rstd1, g + layer_.norm1, t_, c_);
 }
 
 void LlamaCpu::final_norm(const float* parameters, const float* hidden, float* statistics,

@@ -46,6 +46,8 @@ class LlamaCpu final : public ModelCpu {
   void backward_sequence(const float* parameters, const float* input, const LayerTensors& tensors,
                          float* activation_gradient, float* gradient,
                          const GradientScratch& scratch) const override;
+  void weight_gradient_sequence(const float* input, const LayerTensors& tensors,
+                                const GradientScratch& kept, float* gradient) const override;
   void backward_feed_forward(const float* parameters, const LayerTensors& tensors,
                              float* activation_gradient, float* gradient,
                              const GradientScratch& scratch) const;
@@ -66,11 +68,14 @@ class LlamaCpu final : public ModelCpu {
   void rotate(float* query_key, std::int64_t stride, float direction,
               const std::int32_t* starts) const;
   // The norm of each head's query and key: qkv -> query_key (T, A + K), and backward in place in
-  // qkv_gradient.
+  // qkv_gradient; and the part of backward that is of the norms' weights.
   void norm_heads(const float* parameters, const float* qkv, const float* head_rstd,
                   float* query_key) const;
   void norm_heads_backward(const float* parameters, const Activations<const float>& a,
                            float* qkv_gradient, float* gradient) const;
+  // query_key_gradient (T, A + K).
+  void norm_heads_weight_gradient(const Activations<const float>& a,
+                                  const float* query_key_gradient, float* gradient) const;
 
   LlamaLayerOffsets layer_;
   std::int64_t final_norm_;                   // first element in the head unit

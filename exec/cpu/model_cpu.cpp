@@ -59,6 +59,8 @@ ModelCpu::ModelCpu(const Problem& problem, CpuVariant variant, bool rounds, cons
       adapter_widths_(adapter_widths(problem.model)),
       score_space_(score_space),
       saved_all_(saved_all(problem.model)),
+      weights_need_(activations_of_weights(problem.model)),
+      gradient_widths_(output_gradient_widths(problem.model)),
       layer_elements_(trained_elements(problem.model, problem.model.layers - 1)),
       embedding_elements_(trained_elements(problem.model, embedding_unit(problem.model))),
       head_elements_(trained_elements(problem.model, head_unit(problem.model))) {
@@ -130,7 +132,41 @@ ModelCpu::GradientScratch ModelCpu::carve_gradients(float*& scratch) const {
   parts.wide = take(scratch, t_ * std::max(problem_.model.fc_width(), problem_.model.qkv_width()));
   parts.narrow = take(scratch, t_ * std::max(c_, attention_.width()));
   parts.attention = take(scratch, 2 * attention_.chunk_rows * t_);
+  const auto at = [&](OutputGradient which) -> float*& {
+    return parts.of[static_cast<std::size_t>(which)];
+  };
+  at(OutputGradient::up) = at(OutputGradient::qkv) = parts.wide;
+  at(OutputGradient::norm1) = at(OutputGradient::norm2) = parts.narrow;
   return parts;
+}
+
+OutputGradients ModelCpu::output_gradients(std::byte* at) const {
+  OutputGradients gradients{};
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    if (gradient_widths_[i] == 0) continue;
+    gradients[i] = reinterpret_cast<float*>(at);
+    at =
+        reinterpret_cast<std::byte*>(next_buffer(at, gradients[i] + b_ * t_ * gradient_widths_[i]));
+  }
+  return gradients;
+}
+
+OutputGradients ModelCpu::of_sequence(const OutputGradients& all, std::int64_t sequence) const {
+  OutputGradients gradients{};
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    if (gradient_widths_[i] > 0) gradients[i] = all[i] + sequence * t_ * gradient_widths_[i];
+  }
+  return gradients;
+}
+
+std::uint64_t ModelCpu::buffer_bytes(SavedMask mask) const {
+  std::uint64_t bytes = 0;
+  for (std::size_t bit = 0; bit < tensor_bytes_.size(); ++bit) {
+    const std::uint64_t all = static_cast<std::uint64_t>(b_) * tensor_bytes_[bit];
+    if ((mask >> bit & 1) != 0)
+      bytes += (all + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
+  }
+  return bytes;
 }
 
 AdapterSpace ModelCpu::carve_adapters(float*& scratch, bool backward,
@@ -169,6 +205,66 @@ void ModelCpu::layer_backward(const float* parameters, const float* input, const
                       parts);
     ++tensors.adapters.place.sequence;
   }
+}
+
+void ModelCpu::layer_input_gradient(const float* parameters, const float* input,
+                                    const std::byte* saved, SavedMask available,
+                                    bool recomputes_output, float* activation_gradient,
+                                    std::byte* kept, const OutputGradients& gradients,
+                                    std::byte* scratch, const std::int32_t* starts) const {
+  SPILLWAY_ASSERT(saved != nullptr || available == saved_none);
+  SPILLWAY_ASSERT(!problem_.model.has_adapters());
+  LayerTensors tensors;
+  const auto keeps = static_cast<SavedMask>(weights_need_ & ~available);
+  float* left =
+      reinterpret_cast<float*>(scratch + place(tensors.write, scratch, others(available), 1, 0));
+  GradientScratch parts = carve_gradients(left);
+  SPILLWAY_ASSERT(reinterpret_cast<std::byte*>(left) <= scratch + scratch_bytes_[available]);
+  for (std::int64_t sequence = 0; sequence < b_; ++sequence) {
+    const float* x = input + sequence * t_ * c_;
+    if (starts != nullptr) tensors.starts = starts + sequence * t_;
+    place(tensors.write, kept, keeps, b_, sequence);
+    std::copy(tensors.write.begin(), tensors.write.end(), tensors.read.begin());
+    place(tensors.read, saved, available, b_, sequence);
+    parts.of = of_sequence(gradients, sequence);
+    compute_activations(parameters, x, available, tensors, parts.wide);
+    if (recomputes_output) compute_output(parameters, tensors, parts.narrow);
+    backward_sequence(parameters, x, tensors, activation_gradient + sequence * t_ * c_, nullptr,
+                      parts);
+  }
+}
+
+void ModelCpu::layer_weight_gradient(const float* input, const std::byte* saved,
+                                     SavedMask available, const std::byte* kept,
+                                     const OutputGradients& gradients, float* gradient,
+                                     bool first_micro_batch) const {
+  if (first_micro_batch) std::fill_n(gradient, layer_elements_, 0.0f);
+  LayerTensors tensors;
+  GradientScratch parts{};
+  for (std::int64_t sequence = 0; sequence < b_; ++sequence) {
+    place(tensors.read, kept, static_cast<SavedMask>(weights_need_ & ~available), b_, sequence);
+    place(tensors.read, saved, available, b_, sequence);
+    parts.of = of_sequence(gradients, sequence);
+    weight_gradient_sequence(input + sequence * t_ * c_, tensors, parts, gradient);
+  }
+}
+
+void ModelCpu::layer_input_gradient(const float* parameters, const float* input,
+                                    const std::byte* saved, SavedMask available,
+                                    bool recomputes_output, float* activation_gradient,
+                                    std::byte* operands, std::byte* scratch,
+                                    const std::int32_t* starts) const {
+  const std::uint64_t kept = buffer_bytes(static_cast<SavedMask>(weights_need_ & ~available));
+  layer_input_gradient(parameters, input, saved, available, recomputes_output, activation_gradient,
+                       operands, output_gradients(operands + kept), scratch, starts);
+}
+
+void ModelCpu::layer_weight_gradient(const float* input, const std::byte* saved,
+                                     SavedMask available, std::byte* operands, float* gradient,
+                                     bool first_micro_batch, std::byte*) const {
+  const std::uint64_t kept = buffer_bytes(static_cast<SavedMask>(weights_need_ & ~available));
+  layer_weight_gradient(input, saved, available, operands, output_gradients(operands + kept),
+                        gradient, first_micro_batch);
 }
 
 void ModelCpu::embed_backward(const std::int32_t* tokens, const float* activation_gradient,

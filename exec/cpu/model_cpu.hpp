@@ -18,6 +18,7 @@
 // overlap.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -31,6 +32,7 @@
 #include "exec/cpu/linear_cpu.hpp"
 #include "policies/model/saved.hpp"
 #include "policies/model/units.hpp"
+#include "policies/model/weight_operands.hpp"
 #include "policies/workload/problem.hpp"
 
 namespace spillway {
@@ -46,6 +48,10 @@ struct NextRows {
   std::span<const std::int32_t> starts;  // the row's number less its position in its sequence
   float* scores;                         // scratch: attention_chunk_rows x (highest position + 1)
 };
+
+// Where the gradients of what a layer's operators make lie, by OutputGradient: a micro-batch of
+// each, or the sequence that is computed.
+using OutputGradients = std::array<float*, output_gradient_count>;
 
 class ModelCpu {
  public:
@@ -101,6 +107,26 @@ class ModelCpu {
                       float* gradient, bool first_micro_batch, std::byte* scratch,
                       const DropoutPlace& dropout = {}, const std::int32_t* starts = nullptr) const;
 
+  // layer_backward in two passes, of a model without adapters, with the same bits
+  // (policies/model/weight_operands.hpp). The first makes dL/d(input) in activation_gradient, and
+  // `operands`, weight_operand_bytes(problem, available); scratch: input_gradient_scratch_bytes.
+  // The second adds to `gradient`.
+  void layer_input_gradient(const float* parameters, const float* input, const std::byte* saved,
+                            SavedMask available, bool recomputes_output, float* activation_gradient,
+                            std::byte* operands, std::byte* scratch,
+                            const std::int32_t* starts = nullptr) const;
+  void layer_weight_gradient(const float* input, const std::byte* saved, SavedMask available,
+                             std::byte* operands, float* gradient, bool first_micro_batch,
+                             std::byte* scratch = nullptr) const;
+  // The same with both parts of the operands apart: `kept` is laid out by saved_layout.
+  void layer_input_gradient(const float* parameters, const float* input, const std::byte* saved,
+                            SavedMask available, bool recomputes_output, float* activation_gradient,
+                            std::byte* kept, const OutputGradients& gradients, std::byte* scratch,
+                            const std::int32_t* starts) const;
+  void layer_weight_gradient(const float* input, const std::byte* saved, SavedMask available,
+                             const std::byte* kept, const OutputGradients& gradients,
+                             float* gradient, bool first_micro_batch) const;
+
   // activation_gradient (b, T, C): dL/d(embed_forward's output). gradient: an embedding unit.
   // Needs no scratch.
   void embed_backward(const std::int32_t* tokens, const float* activation_gradient, float* gradient,
@@ -153,9 +179,16 @@ class ModelCpu {
   static Element* tensor(const Addresses<Byte>& at, SavedMask bit) {
     return reinterpret_cast<Element*>(at[bit_of(bit)]);
   }
-  // For the gradients of one sequence.
+  // For the gradients of one sequence. In a whole backward those of operators share memory, and
+  // what lies in activation_gradient, or is overwritten in place, is not kept (null).
   struct GradientScratch {
     float *wide, *narrow, *attention;  // (T, max(fc width, A + 2 K)), (T, max(C, A)), 2 (R, T)
+    OutputGradients of;
+    float* operator[](OutputGradient which) const { return of[static_cast<std::size_t>(which)]; }
+    // Copies (T, width), which changes next, to where it is kept.
+    void keep(OutputGradient which, const float* from, std::int64_t elements) const {
+      if (float* const to = (*this)[which]; to != nullptr) std::copy_n(from, elements, to);
+    }
   };
 
   // Writes the tensors of one sequence that are not in `available`, in order. scores: (R, T).
@@ -168,6 +201,9 @@ class ModelCpu {
   virtual void backward_sequence(const float* parameters, const float* input,
                                  const LayerTensors& tensors, float* activation_gradient,
                                  float* gradient, const GradientScratch& scratch) const = 0;
+  // What it adds to `gradient`, of the gradients that it kept; they stay as they are.
+  virtual void weight_gradient_sequence(const float* input, const LayerTensors& tensors,
+                                        const GradientScratch& kept, float* gradient) const = 0;
   // To be called for every tensor of a layer that may be saved, but the statistics, as soon as it
   // has been computed for one sequence.
   void finish(float* tensor, std::int64_t width) const {
@@ -199,6 +235,11 @@ class ModelCpu {
   std::uint64_t place(Addresses<Byte>& at, Byte* buffer, SavedMask mask, std::int64_t sequences,
                       std::int64_t sequence) const;
   GradientScratch carve_gradients(float*& scratch) const;
+  // A micro-batch of each, one after the other from `at` on; sequence `sequence` of each.
+  OutputGradients output_gradients(std::byte* at) const;
+  OutputGradients of_sequence(const OutputGradients& all, std::int64_t sequence) const;
+  // Bytes of a buffer of a micro-batch of the tensors of `mask`.
+  std::uint64_t buffer_bytes(SavedMask mask) const;
   AdapterSpace carve_adapters(float*& scratch, bool backward, const DropoutPlace& dropout) const;
   double head_chunk(const float* parameters, const std::int32_t* targets, float* hidden,
                     float* head_gradient, std::int64_t rows, double* token_losses,
@@ -208,7 +249,8 @@ class ModelCpu {
   const Tables tables_;
   const LinearCpu head_;
   const AdapterWidths adapter_widths_;
-  const SavedMask score_space_, saved_all_;
+  const SavedMask score_space_, saved_all_, weights_need_;
+  const std::array<std::int64_t, output_gradient_count> gradient_widths_;
   std::int64_t layer_elements_, embedding_elements_, head_elements_;  // of accumulators
   std::array<std::uint64_t, mask_bits> tensor_bytes_{};               // of one sequence, by bit
   std::vector<std::uint64_t> scratch_bytes_;  // of a backward pass, by what is available

@@ -52,7 +52,9 @@ ModelCpuBf16::ModelCpuBf16(const Problem& problem, CpuVariant variant)
       embedding_trained_(trained_elements(problem.model, embedding_unit(problem.model))),
       head_trained_(trained_elements(problem.model, head_unit(problem.model))),
       wide_gradient_(problem.gradient_bytes() == sizeof(float)),
-      saved_all_(saved_all(problem.model)) {
+      saved_all_(saved_all(problem.model)),
+      weights_need_(activations_of_weights(problem.model)),
+      gradient_widths_(output_gradient_widths(problem.model)) {
   problem.validate();
   SPILLWAY_ASSERT(works_on_copies(problem), "planned for the CPU backend in bf16");
   for (const SavedTensor& tensor : saved_tensors(problem.model))
@@ -87,11 +89,63 @@ void ModelCpuBf16::for_each_kept(SavedMask kept, SavedMask copies, std::int64_t 
     const std::uint64_t stride =
         bytes_of(tensor.elements, tensor.fp32 ? sizeof(float) : sizeof(bf16));
     if ((kept >> bit & 1) != 0) {
-      move(tensor, kept_at + static_cast<std::uint64_t>(sequence) * stride, copy_at);
+      if ((copies >> bit & 1) != 0)
+        move(tensor, kept_at + static_cast<std::uint64_t>(sequence) * stride, copy_at);
       kept_at += page_up(static_cast<std::uint64_t>(b_) * stride);
     }
     if ((copies >> bit & 1) != 0) copy_at += page_up(bytes_of(tensor.elements, sizeof(float)));
   }
+}
+
+void ModelCpuBf16::widen_kept(const std::byte* buffer, SavedMask kept, SavedMask copies,
+                              std::int64_t sequence, std::byte* tensors) const {
+  for_each_kept(kept, copies, sequence, [&](const Tensor& tensor, auto kept_at, auto copy_at) {
+    const std::byte* const from = buffer + kept_at;
+    float* const values = reinterpret_cast<float*>(tensors + copy_at);
+    if (tensor.fp32) {
+      std::memcpy(values, from, bytes_of(tensor.elements, sizeof(float)));
+    } else {
+      kernels().widen(reinterpret_cast<const bf16*>(from), values, tensor.elements);
+    }
+  });
+}
+
+void ModelCpuBf16::round_kept(const std::byte* tensors, SavedMask kept, SavedMask copies,
+                              std::int64_t sequence, std::byte* buffer) const {
+  for_each_kept(kept, copies, sequence, [&](const Tensor& tensor, auto kept_at, auto copy_at) {
+    const float* const values = reinterpret_cast<const float*>(tensors + copy_at);
+    std::byte* const to = buffer + kept_at;
+    if (tensor.fp32) {
+      std::memcpy(to, values, bytes_of(tensor.elements, sizeof(float)));
+    } else {
+      kernels().round_to_bf16(values, reinterpret_cast<bf16*>(to), tensor.elements);
+    }
+  });
+}
+
+std::uint64_t ModelCpuBf16::copies_bytes(SavedMask copies) const {
+  std::uint64_t bytes = 0;
+  for (std::size_t bit = 0; bit < tensors_.size(); ++bit) {
+    if ((copies >> bit & 1) != 0) bytes += page_up(bytes_of(tensors_[bit].elements, sizeof(float)));
+  }
+  return bytes;
+}
+
+OutputGradients ModelCpuBf16::output_gradients(std::byte* operands, SavedMask available,
+                                               std::int64_t sequence) const {
+  std::byte* at = operands;
+  for (std::size_t bit = 0; bit < tensors_.size(); ++bit) {
+    if ((weights_need_ & ~available) >> bit & 1)
+      at += page_up(
+          bytes_of(b_ * tensors_[bit].elements, tensors_[bit].fp32 ? sizeof(float) : sizeof(bf16)));
+  }
+  OutputGradients gradients{};
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    if (gradient_widths_[i] == 0) continue;
+    gradients[i] = reinterpret_cast<float*>(at) + sequence * t_ * gradient_widths_[i];
+    at += page_up(bytes_of(b_ * t_ * gradient_widths_[i], sizeof(float)));
+  }
+  return gradients;
 }
 
 void ModelCpuBf16::embed_forward(const bf16* parameters, const std::int32_t* tokens, bf16* output,
@@ -118,23 +172,13 @@ void ModelCpuBf16::layer_forward(const bf16* parameters, const bf16* input, bf16
   float* const x = parts.floats(t_ * c_);
   float* const y = parts.floats(t_ * c_);
   std::byte* const tensors = parts.rest();
-  std::byte* adapters = tensors;
-  for (const Tensor& tensor : tensors_)
-    adapters += page_up(bytes_of(tensor.elements, sizeof(float)));
+  std::byte* const adapters = tensors + copies_bytes(saved_all_);
   DropoutPlace place = dropout;
   for (std::int64_t s = 0; s < b_; ++s, ++place.sequence) {
     kernels().widen(sequence_of(input, s), x, t_ * c_);
     model_->layer_forward(p, x, y, tensors, saved_all_, adapters, place, starts_of(starts, s));
     kernels().round_to_bf16(y, sequence_of(output, s), t_ * c_);
-    for_each_kept(saves, saved_all_, s, [&](const Tensor& tensor, auto kept_at, auto copy_at) {
-      const float* const values = reinterpret_cast<const float*>(tensors + copy_at);
-      std::byte* const to = saved + kept_at;
-      if (tensor.fp32) {
-        std::memcpy(to, values, bytes_of(tensor.elements, sizeof(float)));
-      } else {
-        kernels().round_to_bf16(values, reinterpret_cast<bf16*>(to), tensor.elements);
-      }
-    });
+    round_kept(tensors, saves, saved_all_, s, saved);
   }
 }
 
@@ -170,27 +214,61 @@ void ModelCpuBf16::layer_backward(const bf16* parameters, const bf16* input, con
   float* const x = parts.floats(t_ * c_);
   float* const dx = parts.floats(t_ * c_);
   std::byte* const tensors = parts.rest();
-  std::byte* left = tensors;
-  for (std::size_t bit = 0; bit < tensors_.size(); ++bit) {
-    if ((available >> bit & 1) != 0)
-      left += page_up(bytes_of(tensors_[bit].elements, sizeof(float)));
-  }
+  std::byte* const left = tensors + copies_bytes(available);
   DropoutPlace place = dropout;
   for (std::int64_t s = 0; s < b_; ++s, ++place.sequence) {
     kernels().widen(sequence_of(input, s), x, t_ * c_);
     kernels().widen(sequence_of(activation_gradient, s), dx, t_ * c_);
-    for_each_kept(available, available, s, [&](const Tensor& tensor, auto kept_at, auto copy_at) {
-      const std::byte* const from = saved + kept_at;
-      float* const values = reinterpret_cast<float*>(tensors + copy_at);
-      if (tensor.fp32) {
-        std::memcpy(values, from, bytes_of(tensor.elements, sizeof(float)));
-      } else {
-        kernels().widen(reinterpret_cast<const bf16*>(from), values, tensor.elements);
-      }
-    });
+    widen_kept(saved, available, available, s, tensors);
     model_->layer_backward(p, x, tensors, available, recomputes_output, dx, sum,
                            first_micro_batch && s == 0, left, place, starts_of(starts, s));
     kernels().round_to_bf16(dx, sequence_of(activation_gradient, s), t_ * c_);
+  }
+  finish_sum(sum, gradient, layer_trained_);
+}
+
+void ModelCpuBf16::layer_input_gradient(const bf16* parameters, const bf16* input,
+                                        const std::byte* saved, SavedMask available,
+                                        bool recomputes_output, bf16* activation_gradient,
+                                        std::byte* operands, std::byte* scratch,
+                                        const std::int32_t* starts) const {
+  SPILLWAY_ASSERT(saved != nullptr || available == saved_none);
+  const auto keeps = static_cast<SavedMask>(weights_need_ & ~available);
+  Parts parts(scratch);
+  const float* const p = widened(parameters, layer_elements_, parts);
+  float* const x = parts.floats(t_ * c_);
+  float* const dx = parts.floats(t_ * c_);
+  std::byte* const tensors = parts.rest();
+  std::byte* const kept = tensors + copies_bytes(available);
+  std::byte* const left = kept + copies_bytes(keeps);
+  for (std::int64_t s = 0; s < b_; ++s) {
+    kernels().widen(sequence_of(input, s), x, t_ * c_);
+    kernels().widen(sequence_of(activation_gradient, s), dx, t_ * c_);
+    widen_kept(saved, available, available, s, tensors);
+    model_->layer_input_gradient(p, x, tensors, available, recomputes_output, dx, kept,
+                                 output_gradients(operands, available, s), left,
+                                 starts_of(starts, s));
+    round_kept(kept, keeps, keeps, s, operands);
+    kernels().round_to_bf16(dx, sequence_of(activation_gradient, s), t_ * c_);
+  }
+}
+
+void ModelCpuBf16::layer_weight_gradient(const bf16* input, const std::byte* saved,
+                                         SavedMask available, std::byte* operands,
+                                         std::byte* gradient, bool first_micro_batch,
+                                         std::byte* scratch) const {
+  Parts parts(scratch);
+  float* const sum = begin_sum(gradient, first_micro_batch, layer_trained_, parts);
+  float* const x = parts.floats(t_ * c_);
+  std::byte* const tensors = parts.rest();
+  for (std::int64_t s = 0; s < b_; ++s) {
+    kernels().widen(sequence_of(input, s), x, t_ * c_);
+    widen_kept(saved, available, weights_need_, s, tensors);
+    widen_kept(operands, static_cast<SavedMask>(weights_need_ & ~available), weights_need_, s,
+               tensors);
+    model_->layer_weight_gradient(x, tensors, weights_need_, nullptr,
+                                  output_gradients(operands, available, s), sum,
+                                  first_micro_batch && s == 0);
   }
   finish_sum(sum, gradient, layer_trained_);
 }

@@ -39,6 +39,13 @@ class ModelCpuBf16 {
                       SavedMask available, bool recomputes_output, bf16* activation_gradient,
                       std::byte* gradient, bool first_micro_batch, std::byte* scratch,
                       const DropoutPlace& dropout = {}, const std::int32_t* starts = nullptr) const;
+  void layer_input_gradient(const bf16* parameters, const bf16* input, const std::byte* saved,
+                            SavedMask available, bool recomputes_output, bf16* activation_gradient,
+                            std::byte* operands, std::byte* scratch,
+                            const std::int32_t* starts = nullptr) const;
+  void layer_weight_gradient(const bf16* input, const std::byte* saved, SavedMask available,
+                             std::byte* operands, std::byte* gradient, bool first_micro_batch,
+                             std::byte* scratch) const;
   // Scratch: embed_backward_scratch_bytes(problem); may be null if that is 0.
   void embed_backward(const std::int32_t* tokens, const bf16* activation_gradient,
                       std::byte* gradient, bool first_micro_batch, std::byte* scratch,
@@ -69,10 +76,20 @@ class ModelCpuBf16 {
                    Parts& parts) const;
   void finish_sum(const float* sum, std::byte* gradient, std::int64_t elements) const;
   // Calls move(tensor, its place in a buffer of what is kept of the micro-batch, its place in an
-  // fp32 buffer of one sequence) for every tensor of `kept`; the fp32 buffer holds those of
-  // `copies`.
+  // fp32 buffer of one sequence) for every tensor that both hold: the first one those of `kept`,
+  // the fp32 buffer those of `copies`.
   template <class Move>
   void for_each_kept(SavedMask kept, SavedMask copies, std::int64_t sequence, Move move) const;
+  // The tensors of a sequence from a buffer of the micro-batch, which holds `kept`, to an fp32
+  // buffer of those of `copies`; and back.
+  void widen_kept(const std::byte* buffer, SavedMask kept, SavedMask copies, std::int64_t sequence,
+                  std::byte* tensors) const;
+  void round_kept(const std::byte* tensors, SavedMask kept, SavedMask copies, std::int64_t sequence,
+                  std::byte* buffer) const;
+  std::uint64_t copies_bytes(SavedMask copies) const;
+  // Where a sequence's gradients lie in a buffer of weight operands.
+  OutputGradients output_gradients(std::byte* operands, SavedMask available,
+                                   std::int64_t sequence) const;
   void add_embedding_gradients(const std::int32_t* tokens, const bf16* activation_gradient,
                                float* gradient, const std::int32_t* starts) const;
   void write_embedding_gradients(const std::int32_t* tokens, const bf16* activation_gradient,
@@ -86,7 +103,8 @@ class ModelCpuBf16 {
   // Of accumulators.
   const std::int64_t layer_trained_, embedding_trained_, head_trained_;
   const bool wide_gradient_;  // fp32, not bf16
-  const SavedMask saved_all_;
+  const SavedMask saved_all_, weights_need_;
+  const std::array<std::int64_t, output_gradient_count> gradient_widths_;
   std::vector<Tensor> tensors_;
 };
 

@@ -31,6 +31,7 @@ struct Operands {
   std::byte* saved = nullptr;
   std::byte* activation_gradient = nullptr;
   std::byte* scratch = nullptr;
+  std::byte* weight_operands = nullptr;   // of a backward in two passes
   const std::int32_t* tokens = nullptr;   // (b, T), for embed_forward, embed_backward
   const std::int32_t* targets = nullptr;  // (b, T), for head
   const std::int32_t* starts = nullptr;   // (b, T), for all but head; null: no borders

@@ -276,6 +276,9 @@ Operands Executor::operands(Run& run, TaskId id) {
       case Role::scratch:
         o.scratch = where;
         break;
+      case Role::weight_operands:
+        o.weight_operands = where;
+        break;
       case Role::norms:
         o.norms = {reinterpret_cast<double*>(where), access.bytes / norm_slot_bytes};
         break;

@@ -196,6 +196,7 @@ bool Executor::needs_text(const Run& run, const Task& task) {
       return true;
     case TaskKind::forward:
     case TaskKind::backward:
+    case TaskKind::input_gradient:
       return run.batches.has_borders();
     default:
       return false;

@@ -54,7 +54,7 @@ std::vector<Task> kernel_tasks(const Problem& problem, bool groups) {
     task.layer = 0;
     task.micro_batch = 0;
     task.first_micro_batch = problem.gradient_bytes() == 2 && kind != TaskKind::embed_forward &&
-                             kind != TaskKind::forward;
+                             kind != TaskKind::forward && kind != TaskKind::input_gradient;
     return tasks.emplace_back(task);
   };
   const auto backward = [&](SavedMask available, bool output) -> Task& {
@@ -74,6 +74,14 @@ std::vector<Task> kernel_tasks(const Problem& problem, bool groups) {
   }
   backward(saved_none, false);
   backward(saved_none, true);
+  if (KernelMemory::splits_backward(problem)) {
+    for (const SavedMask available : {saved_none, saved_all(problem.model)}) {
+      add(TaskKind::input_gradient, input_gradient_flops(problem, available, false)).available =
+          available;
+    }
+    add(TaskKind::weight_gradient, weight_gradient_flops(problem)).available =
+        saved_all(problem.model);
+  }
   if (is_trained(problem.model, embedding_unit(problem.model))) add(TaskKind::embed_backward, 0);
   return tasks;
 }
@@ -136,7 +144,8 @@ class KernelBench {
 
   KernelTime time(const Task& task) {
     turn_ = 0;
-    if (task.kind == TaskKind::backward && task.available != saved_none) save(task.available);
+    if (is_backward(task.kind) && task.available != saved_none) save(task.available);
+    if (task.kind == TaskKind::weight_gradient) make_operands(task);
     return kernel_time(to_string(task.kind), kernel_shape(problem_, task), task.flops,
                        timer_ ? sample_on_streams(task) : sample_on_cpu(task));
   }
@@ -220,7 +229,7 @@ class KernelBench {
   }
 
   Operands operands(const Task& task, std::size_t turn = 0) const {
-    const bool is_layer = task.kind == TaskKind::forward || task.kind == TaskKind::backward;
+    const bool is_layer = is_layer_pass(task.kind);
     const bool uses_saved = task.saves != saved_none || task.available != saved_none;
     const LayerMemory& layer = memory_.layers[turn % memory_.layers.size()];
     Operands o;
@@ -233,6 +242,7 @@ class KernelBench {
     o.input = memory_.input;
     o.output = memory_.output;
     o.saved = uses_saved ? layer.saved : nullptr;
+    o.weight_operands = layer.weight_operands;
     o.activation_gradient = memory_.hidden;
     o.scratch = memory_.scratch;
     o.tokens = o.targets = tokens_.data();
@@ -254,6 +264,16 @@ class KernelBench {
     if (timer_) timer_->finish();
   }
 
+  // Makes what the gradient of the weights is made of.
+  void make_operands(Task task) {
+    task.kind = TaskKind::input_gradient;
+    task.first_micro_batch = false;
+    for (std::size_t turn = 0; turn < memory_.layers.size(); ++turn) {
+      std::memcpy(memory_.hidden, start_of(task), checkpoint_bytes(problem_));
+      device_->compute(task, operands(task, turn));
+    }
+  }
+
   // In-place operands start from the same values each time.
   const std::byte* start_of(const Task& task) const {
     return task.kind == TaskKind::head ? memory_.host_input : memory_.host_upstream;
@@ -263,7 +283,7 @@ class KernelBench {
   // just before is up to 15 % too fast, and one whose scratch memory was swept from the caches 5 %
   // too slow.
   std::vector<std::int64_t> sample_on_cpu(const Task& task) {
-    const bool is_layer = task.kind == TaskKind::forward || task.kind == TaskKind::backward;
+    const bool is_layer = is_layer_pass(task.kind);
     Task other = task;
     if (!is_layer) {
       other = Task();
@@ -367,8 +387,10 @@ std::vector<Task> new_tasks(const Problem& problem, std::vector<Task> tasks,
 }  // namespace
 
 int kernels_per_problem(const ModelSpec& model, Precision precision) {
-  const int passes_forward = 3;
-  const int make_gradients = is_trained(model, embedding_unit(model)) ? 5 : 4;  // embed_backward
+  const bool splits = !model.has_adapters();  // backward in two passes, too
+  const int passes_forward = splits ? 5 : 3;  // and gradients of inputs
+  const int make_gradients =
+      (is_trained(model, embedding_unit(model)) ? 5 : 4) + (splits ? 1 : 0);  // embed_backward
   return passes_forward + (precision == Precision::bf16 ? 2 : 1) * make_gradients;
 }
 

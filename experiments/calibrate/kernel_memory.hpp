@@ -7,6 +7,7 @@
 
 #include "exec/run/executor.hpp"
 #include "policies/model/scratch.hpp"
+#include "policies/model/weight_operands.hpp"
 #include "policies/workload/problem.hpp"
 
 namespace spillway {
@@ -31,6 +32,7 @@ class MemoryCarver {
 // caches when its turn comes again, and what all of them use has not.
 struct LayerMemory {
   std::byte *parameters = nullptr, *gradient = nullptr, *saved = nullptr;
+  std::byte* weight_operands = nullptr;
 };
 
 // What the kernels of one micro-batch work on.
@@ -47,6 +49,8 @@ struct KernelMemory {
       layer.parameters = gpu.take(parameter_bytes(problem, 0));
       layer.gradient = gpu.take(gradient_bytes(problem));
       layer.saved = gpu.take(saved_bytes(problem, saved_all(problem.model)));
+      if (splits_backward(problem))
+        layer.weight_operands = gpu.take(weight_operand_bytes(problem, saved_none));
     }
     const ModelSpec& model = problem.model;
     embedding = gpu.take(parameter_bytes(problem, embedding_unit(model)));
@@ -60,6 +64,10 @@ struct KernelMemory {
     host_noise = host.take(sizeof(NoiseKey));
   }
 
+  // Whether a backward in two passes is timed, too: the backend has it, and the model.
+  static bool splits_backward(const Problem& problem) {
+    return problem.backend() == Backend::cpu && !problem.model.has_adapters();
+  }
   static std::uint64_t parameter_bytes(const Problem& problem, std::int64_t unit) {
     return static_cast<std::uint64_t>(unit_elements(problem.model, unit)) *
            problem.parameter_bytes();
@@ -73,7 +81,10 @@ struct KernelMemory {
                      forward_scratch_bytes(problem, saved_all(problem.model)),
                      backward_scratch_bytes(problem, saved_none),
                      backward_scratch_bytes(problem, saved_all(problem.model)),
-                     head_scratch_bytes(problem), embed_backward_scratch_bytes(problem)});
+                     input_gradient_scratch_bytes(problem, saved_none),
+                     input_gradient_scratch_bytes(problem, saved_all(problem.model)),
+                     weight_gradient_scratch_bytes(problem), head_scratch_bytes(problem),
+                     embed_backward_scratch_bytes(problem)});
   }
 };
 

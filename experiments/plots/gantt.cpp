@@ -24,15 +24,16 @@ constexpr double picture_columns = 3000;
 constexpr double row_height = 46;  // of a lane, in pixels
 
 // On other lanes than the GPU's there is one kind a lane, so that grey copies can be read.
-constexpr std::array<GanttClass, 9> classes = {{{"forward", "#56B4E9"},
-                                                {"backward", "#0072B2"},
-                                                {"embedding, head", "#000000"},
-                                                {"optimizer", "#E69F00"},
-                                                {"copy to the GPU", "#009E73"},
-                                                {"copy to the host", "#606060"},
-                                                {"SSD read", "#CC79A7"},
-                                                {"SSD write", "#D55E00"},
-                                                {"between ranks", "#F0E442"}}};
+constexpr std::array<GanttClass, 10> classes = {{{"forward", "#56B4E9"},
+                                                 {"backward", "#0072B2"},
+                                                 {"embedding, head", "#000000"},
+                                                 {"optimizer", "#E69F00"},
+                                                 {"copy to the GPU", "#009E73"},
+                                                 {"copy to the host", "#606060"},
+                                                 {"SSD read", "#CC79A7"},
+                                                 {"SSD write", "#D55E00"},
+                                                 {"between ranks", "#F0E442"},
+                                                 {"gradient of weights", "#8C564B"}}};
 
 // Index into classes; nothing for a barrier, which does no work.
 std::optional<std::size_t> class_of(TaskKind kind) {
@@ -40,7 +41,10 @@ std::optional<std::size_t> class_of(TaskKind kind) {
     case TaskKind::forward:
       return 0;
     case TaskKind::backward:
+    case TaskKind::input_gradient:
       return 1;
+    case TaskKind::weight_gradient:
+      return 9;
     case TaskKind::embed_forward:
     case TaskKind::head:
     case TaskKind::embed_backward:

@@ -38,6 +38,7 @@ constexpr BuiltinFactory factories[] = {
     SPILLWAY_POLICY(make_gpipe),                  // pipeline/pipeline_policies.cpp
     SPILLWAY_POLICY(make_1f1b),                   // pipeline/pipeline_policies.cpp
     SPILLWAY_POLICY(make_interleaved),            // pipeline/pipeline_policies.cpp
+    SPILLWAY_POLICY(make_zb_h1),                  // pipeline/pipeline_policies.cpp
     SPILLWAY_POLICY(make_spillway),               // spillway/spillway.cpp
 };
 

@@ -27,6 +27,8 @@ Work work_of(const Task& task) {
     case TaskKind::forward:
     case TaskKind::head:
     case TaskKind::backward:
+    case TaskKind::input_gradient:
+    case TaskKind::weight_gradient:
     case TaskKind::embed_backward:
       return Work::compute;
     case TaskKind::optimizer:

@@ -90,9 +90,38 @@ KernelEstimate KernelTimes::look_up(const Task& task) const {
   }
   if (measured_.empty()) return {extrapolate(task), true};
   if (const KernelTime* exact = measured(task)) return {seconds_of(*exact), false};
+  if (task.kind == TaskKind::input_gradient || task.kind == TaskKind::weight_gradient)
+    return pass_of_backward(task);
   if (const auto inside = between(task)) return {*inside, false};
   if (const auto parts = by_groups(task)) return {*parts, false};
   return {extrapolate(task), true};
+}
+
+// The gradient of the weights has the share of its FLOPs in a backward that recomputes nothing, and
+// that of the input is the rest of the whole backward.
+KernelEstimate KernelTimes::pass_of_backward(const Task& task) const {
+  const auto backward = [&](SavedMask available, bool output) {
+    Task whole = task;
+    whole.kind = TaskKind::backward;
+    whole.available = available;
+    whole.recomputes_output = output;
+    whole.flops = backward_flops(problem_, available, output);
+    return whole;
+  };
+  const SavedMask all = saved_all(problem_.model);
+  Task weights = task;
+  weights.kind = TaskKind::weight_gradient;
+  KernelEstimate of_weights;
+  if (const KernelTime* exact = measured(weights)) {
+    of_weights = {seconds_of(*exact), false};
+  } else {
+    of_weights = {look_up(backward(all, false)).seconds * weight_gradient_flops(problem_) /
+                      backward_flops(problem_, all, false),
+                  true};
+  }
+  if (task.kind == TaskKind::weight_gradient) return of_weights;
+  const double whole = look_up(backward(task.available, task.recomputes_output)).seconds;
+  return {std::max(whole - of_weights.seconds, 0.0), true};
 }
 
 const KernelTime* KernelTimes::measured(const Task& task) const {
@@ -104,8 +133,7 @@ const KernelTime* KernelTimes::measured(const Task& task) const {
 // micro-batch of as many does.
 std::optional<double> KernelTimes::by_groups(const Task& task) const {
   const Workload& workload = problem_.workload;
-  const bool in_groups = task.kind == TaskKind::forward || task.kind == TaskKind::backward ||
-                         task.kind == TaskKind::head;
+  const bool in_groups = is_layer_pass(task.kind) || task.kind == TaskKind::head;
   const std::int64_t at_once = workload.sequences_at_once;
   if (!in_groups || problem_.machine.gpu.is_cpu || at_once == workload.micro_batch) return {};
   Problem group;

@@ -51,6 +51,7 @@ class KernelTimes {
   KernelEstimate look_up(const Task& task) const;
   const KernelTime* measured(const Task& task) const;
   std::optional<double> between(const Task& task) const;
+  KernelEstimate pass_of_backward(const Task& task) const;
   std::optional<double> by_groups(const Task& task) const;
   double recompute_share(const Task& task, const Task& all_kept, double all_seconds) const;
   double adapter_seconds(const Task& task) const;

@@ -12,17 +12,18 @@ namespace spillway {
 
 namespace {
 
-constexpr double head_kernels = 7;        // norm, logits, cross entropy, two products, norm twice
-constexpr double loss_kernels = 3;        // the first three
-constexpr double backward_operators = 2;  // per operator of forward
+constexpr double head_kernels = 7;  // norm, logits, cross entropy, two products, norm twice
+constexpr double loss_kernels = 3;  // the first three
 
-bool is_layer(const Task& task) {
-  return task.kind == TaskKind::forward || task.kind == TaskKind::backward;
+// Per operator of forward: of the gradient of its input, and of that of its weights.
+double backward_operators(TaskKind kind) {
+  return kind == TaskKind::backward ? 2 : is_backward(kind) ? 1 : 0;
 }
 
 // Operators of a layer's forward that the task runs, in forward or in recomputation, over all.
 double share_run(const ModelSpec& model, const Task& task) {
   if (task.kind == TaskKind::forward) return 1;
+  if (task.kind == TaskKind::weight_gradient) return 0;
   double run = 0, all = 0;
   for (const LayerOperator& one : layer_operators(model, 1, 1)) {
     ++all;
@@ -70,19 +71,18 @@ double LaunchTimes::look_up(const Task& task) const {
 double LaunchTimes::operators_of(const Task& task) const {
   if (task.kind == TaskKind::head)
     return static_cast<double>(kernels_) * (task.loss_only ? loss_kernels : head_kernels);
-  if (!is_layer(task)) return 0;
+  if (!is_layer_pass(task.kind)) return 0;
   const double all = own_ ? static_cast<double>(layer_operators(problem_.model, 1, 1).size())
                           : static_cast<double>(framework_.host_operators);
-  const double passes =
-      share_run(problem_.model, task) + (task.kind == TaskKind::backward ? backward_operators : 0);
+  const double passes = share_run(problem_.model, task) + backward_operators(task.kind);
   return static_cast<double>(kernels_) * all * passes;
 }
 
 double LaunchTimes::hooks_of(const Task& task) const {
-  if (!is_layer(task)) return 0;
-  const bool is_backward = task.kind == TaskKind::backward;
+  if (!is_layer_pass(task.kind)) return 0;
   const bool runs_forward = share_run(problem_.model, task) > 0;
-  return modules_of_layer(problem_.model) * ((is_backward ? 1 : 0) + (runs_forward ? 1 : 0));
+  return modules_of_layer(problem_.model) *
+         ((is_backward(task.kind) ? 1 : 0) + (runs_forward ? 1 : 0));
 }
 
 }  // namespace spillway

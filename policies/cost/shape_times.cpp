@@ -158,15 +158,19 @@ double ShapeTimes::seconds(const Task& task) const {
 }
 
 double ShapeTimes::layer_seconds(const Task& task) const {
-  const bool is_backward = task.kind == TaskKind::backward;
+  const bool is_backward = spillway::is_backward(task.kind);
   double seconds = 0;
   for (const LayerOperator& one :
        layer_operators(problem_.model, sequences_, problem_.workload.sequence)) {
+    if (task.kind == TaskKind::weight_gradient) {
+      seconds += weight_gradient_seconds(one);
+      continue;
+    }
     const int missing = one.makes & ~(is_backward ? task.available : saved_none);
     if (one.makes == saved_none ? !is_backward || task.recomputes_output : missing != 0)
       seconds += forward_seconds(
           one, is_backward && missing == saved_statistics ? one.statistics_flops : one.flops);
-    if (is_backward) seconds += backward_seconds(one);
+    if (is_backward) seconds += backward_seconds(one, task.kind == TaskKind::backward);
   }
   return seconds;
 }
@@ -180,18 +184,23 @@ double ShapeTimes::forward_seconds(const LayerOperator& one, double flops) const
   return product_seconds(shape, tokens_) + (flops - product_flops(shape)) / flops_ + moving;
 }
 
-double ShapeTimes::backward_seconds(const LayerOperator& one) const {
+// `weights`: with the gradient of the matrix, where that is trained.
+double ShapeTimes::backward_seconds(const LayerOperator& one, bool weights) const {
   const double moving = moving_seconds(one.backward_moved + passes_of_others(one, true));
   if (one.is_attention()) return attention_seconds(one.backward_flops) + moving;
   if (one.outputs == 0) return moving;
-  const ProductShape of_input{tokens_, one.inputs, one.outputs},
-      of_matrix{one.outputs, one.inputs, tokens_};
+  const ProductShape of_input{tokens_, one.inputs, one.outputs};
   double seconds = product_seconds(of_input, tokens_), flops = product_flops(of_input);
   if (!problem_.model.has_adapters()) {
-    seconds += product_seconds(of_matrix, tokens_);
-    flops += product_flops(of_matrix);
+    if (weights) seconds += weight_gradient_seconds(one);
+    flops += product_flops(of_matrix(one));
   }
   return seconds + (one.backward_flops - flops) / flops_ + moving;
+}
+
+// All that kernels beside the product move is counted with the gradient of the input.
+double ShapeTimes::weight_gradient_seconds(const LayerOperator& one) const {
+  return one.outputs > 0 ? product_seconds(of_matrix(one), tokens_) : 0;
 }
 
 // Of a kernel that does little but read and write so many elements; none has none.

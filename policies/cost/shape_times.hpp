@@ -84,7 +84,11 @@ class ShapeTimes {
   double layer_seconds(const Task& task) const;
   double head_seconds() const;
   double forward_seconds(const LayerOperator& one, double flops) const;
-  double backward_seconds(const LayerOperator& one) const;
+  double backward_seconds(const LayerOperator& one, bool weights) const;
+  double weight_gradient_seconds(const LayerOperator& one) const;
+  ProductShape of_matrix(const LayerOperator& one) const {
+    return {one.outputs, one.inputs, tokens_};
+  }
   double attention_seconds(double flops) const;
   double moving_seconds(double elements) const;
   double product_rate() const;

@@ -195,6 +195,20 @@ double backward_flops(const Problem& problem, SavedMask available, bool output) 
          recompute_flops(problem, available, output);
 }
 
+double input_gradient_flops(const Problem& problem, SavedMask available, bool output) {
+  return backward_flops(problem, available, output) - weight_gradient_flops(problem);
+}
+
+double weight_gradient_flops(const Problem& problem) {
+  const Workload& workload = problem.workload;
+  const auto tokens = static_cast<double>(workload.micro_batch * workload.sequence);
+  double flops = 0;
+  for (const LayerOperator& one :
+       layer_operators(problem.model, workload.micro_batch, workload.sequence))
+    flops += 2 * tokens * static_cast<double>(one.inputs) * static_cast<double>(one.outputs);
+  return flops;
+}
+
 double head_flops(const Problem& problem) {
   return head_products(problem.model) *
          problem.model.head_forward_flops(problem.workload.micro_batch, problem.workload.sequence);

@@ -46,6 +46,9 @@ double recompute_flops(const Problem& problem, SavedMask available, bool output)
 // the head, forward and backward.
 double forward_flops(const Problem& problem);
 double backward_flops(const Problem& problem, SavedMask available, bool output);
+// The same of backward in two passes (weight_operands.hpp), of a model without adapters.
+double input_gradient_flops(const Problem& problem, SavedMask available, bool output);
+double weight_gradient_flops(const Problem& problem);
 double head_flops(const Problem& problem);
 // FLOPs of a whole step without any recomputation: 3 times the forward of all its micro-batches
 // where everything is trained.

@@ -41,6 +41,7 @@ Activations::Activations(Program& program, const Plan& plan, const OrderOfWork& 
   whole_rows_ = std::all_of(
       times.uses().turns().begin(), times.uses().turns().end(),
       [&](const Turn& turn) { return static_cast<int>(turn.end - turn.begin) == micro_batches_; });
+  if (work.splits) operands_.resize(index(layers_, 0));
   place_on_ssd();
   if (plan.saved.slots == 0) return;
   std::uint64_t most = 0;
@@ -164,7 +165,7 @@ void Activations::take_resting_places() {
 
 bool Activations::is_peak(VisitId v) const {
   const Visit& visit = work_.visits[v];
-  return visit.kind == VisitKind::last_layer && visit.completes_sum && layers_ > 1 &&
+  return visit.kind == VisitKind::last_layer && visit.last_backward && layers_ > 1 &&
          (saves(layers_ - 1) & ~saves(layers_ - 2)) != 0;
 }
 
@@ -280,6 +281,13 @@ Slice Activations::make_saved(VisitId v) {
   return made.gpu;
 }
 
+Slice Activations::make_operands(VisitId v) {
+  const Visit& visit = work_.visits[v];
+  return operands_[index(visit.layer, visit.micro_batch)] =
+             program_.buffer(Tier::gpu, program_.weight_operand_bytes(saves(visit.layer)),
+                             BufferKind::saved, visit.layer, visit.micro_batch);
+}
+
 Slice Activations::saved_memory(int layer, int m, bool is_kept) {
   const std::uint64_t bytes = saved_bytes(program_.problem(), saves(layer));
   if (slots_.empty() || is_kept)
@@ -299,6 +307,7 @@ void Activations::leave(VisitId v) {
   while (!leaving_.empty() && (v == no_visit || leaving_.front().made < v)) send(0);
   if (v == no_visit) return;
   const Visit& visit = work_.visits[v];
+  if (visit.kind == VisitKind::weights) return forget(v);
   if (visit.kind != VisitKind::forward) {
     Tensor& gradient = gradients_[micro_batch(v)];
     if (visit.layer > first_backward_ && !takes_input(visit.layer) &&
@@ -306,9 +315,7 @@ void Activations::leave(VisitId v) {
       leaving_.push_back({What::gradient, visit.layer - 1, visit.micro_batch, v, gradient.gpu});
       gradient.gpu = {};
     }
-    // Nobody needs them any more.
-    checkpoints_[index(visit.layer, visit.micro_batch)] = {};
-    if (!saved_.empty()) saved_[index(visit.layer, visit.micro_batch)] = {};
+    if (!visit.weights_later) forget(v);
     return;
   }
   const VisitId backward = uses_.backward(visit.step, visit.layer, visit.micro_batch);
@@ -319,6 +326,15 @@ void Activations::leave(VisitId v) {
   }
   if (!retained_.input(v)) input.gpu = {};
   if (input.ssd.valid() && !is_read_by(v, backward)) input.host = {};
+}
+
+// What a layer's backward needed.
+void Activations::forget(VisitId v) {
+  const Visit& visit = work_.visits[v];
+  const std::size_t at = index(visit.layer, visit.micro_batch);
+  checkpoints_[at] = {};
+  if (!saved_.empty()) saved_[at] = {};
+  if (!operands_.empty()) operands_[at] = {};
 }
 
 void Activations::send_if_leaving(What what, int layer, int micro_batch) {
@@ -419,6 +435,7 @@ void Activations::read_for(VisitId v) {
 // visit from `now` on.
 bool Activations::fetch_for(VisitId v, VisitId now) {
   const Visit& visit = work_.visits[v];
+  if (visit.kind == VisitKind::weights) return true;  // all of it stayed
   const int l = visit.layer, m = visit.micro_batch;
   const std::size_t at = index(l, m);
   const auto bring = [&](Tensor& tensor, BufferKind kind) {

@@ -3,7 +3,8 @@
 // The input of a layer (a checkpoint) is used in forward and again in backward. A tensor that
 // forward saves inside a layer is used in backward alone. The gradient of an activation is used by
 // the layer below. A tensor that the next visit uses stays on the GPU; any other is offloaded once,
-// one visit after it was made, and comes back as many visits before its use as the plan says.
+// one visit after it was made, and comes back as many visits before its use as the plan says. Where
+// the gradient of the weights comes later, what it is made of stays on the GPU until then.
 // Between stages of a pipeline activations and their gradients are sent and received when the
 // order of work of all stages says (meetings.hpp).
 #pragma once
@@ -63,6 +64,11 @@ class Activations {
   Slice make_output(VisitId v);  // the input of the next layer, or of the loss
   Slice make_saved(VisitId v);   // invalid where the layer saves nothing
   Slice saved(VisitId v) const;
+  // What the gradient of the weights is made of, where that comes later (weight_operands.hpp).
+  Slice make_operands(VisitId v);
+  Slice operands(VisitId v) const {
+    return operands_[index(work_.visits[v].layer, work_.visits[v].micro_batch)];
+  }
   Slice gradient(VisitId v) const {
     return gradients_[micro_batch(v)].gpu;
   }  // of the output, in place
@@ -128,6 +134,7 @@ class Activations {
   bool is_inner(const Share& rest, int layer, int micro_batch) const;
   void read_for(VisitId v);
   bool fetch_for(VisitId v, VisitId now);
+  void forget(VisitId v);
   void send(std::size_t k);
   void send_if_leaving(What what, int layer, int micro_batch);
   Slice gpu_buffer(BufferKind kind, int layer, int micro_batch);
@@ -158,7 +165,8 @@ class Activations {
   std::vector<Leaving> leaving_;       // made by the last visits, oldest first
   std::vector<VisitId> late_;          // visits whose operands did not exist when they were due
   VisitId next_fetch_ = 0, next_read_ = 0;
-  std::vector<Slice> outputs_;  // by micro-batch: of a stage, until it is sent
+  std::vector<Slice> outputs_;   // by micro-batch: of a stage, until it is sent
+  std::vector<Slice> operands_;  // by layer and micro-batch, where any backward is in two passes
 };
 
 }  // namespace spillway

@@ -92,7 +92,7 @@ Slice Gradients::head_accumulator(VisitId v) {
   const Visit& visit = work_.visits[v];
   Gradient& whole = gradients_[unit_index(head())];
   Slice& sum = is_tied() ? whole.head : whole.gpu;
-  if (visit.starts_sum) begin(head(), visit.step);
+  if (visit.first_backward) begin(head(), visit.step);
   if (!sum.valid() && is_trained(head()))
     sum = buffer(Tier::gpu, head(), in_sum(head()),
                  is_tied() ? BufferKind::head_gradient : BufferKind::gradient);
@@ -104,10 +104,10 @@ Slice Gradients::head_accumulator(VisitId v) {
 
 Slice Gradients::embedding_accumulator(VisitId v) {
   const Visit& visit = work_.visits[v];
-  if (visit.starts_sum && (!is_tied() || !has_head(program_.problem().model)))
+  if (visit.first_backward && (!is_tied() || !has_head(program_.problem().model)))
     begin(embedding(), visit.step);
   Gradient& whole = gradients_[unit_index(embedding())];
-  if (visit.starts_sum)
+  if (visit.first_backward)
     whole.gpu = buffer(Tier::gpu, embedding(), in_sum(embedding()), BufferKind::gradient);
   return is_first_group(v) ? whole.gpu
                            : group_sum(v, embedding(), whole.group, BufferKind::gradient);
@@ -172,7 +172,7 @@ Slice Gradients::reduce_head(VisitId v) {
   Gradient& whole = gradients_[unit_index(head())];
   Slice& sum = is_tied() ? whole.head : whole.gpu;
   add_group(v, head(), whole.head_group, sum);
-  if (shards_.any() && work_.visits[v].completes_sum && is_trained(head()))
+  if (shards_.any() && work_.visits[v].last_backward && is_trained(head()))
     sum = add_up(head(), sum, is_tied() ? BufferKind::head_gradient : BufferKind::gradient);
   return sum;
 }
@@ -180,14 +180,14 @@ Slice Gradients::reduce_head(VisitId v) {
 Slice Gradients::reduce_embedding(VisitId v) {
   Gradient& whole = gradients_[unit_index(embedding())];
   add_group(v, embedding(), whole.group, whole.gpu);
-  if (shards_.any() && work_.visits[v].completes_sum)
+  if (shards_.any() && work_.visits[v].last_backward)
     whole.gpu = add_up(embedding(), whole.gpu, BufferKind::gradient);
   return whole.gpu;
 }
 
 void Gradients::share_embedding(VisitId v) {
   const Problem& problem = program_.problem();
-  if (!work_.visits[v].completes_sum || !shares_embedding(problem.model)) return;
+  if (!work_.visits[v].last_backward || !shares_embedding(problem.model)) return;
   const int unit = embedding(), last = static_cast<int>(problem.workload.pipeline) - 1;
   Gradient& whole = gradients_[unit_index(unit)];
   if (has_embedding(problem.model)) {
@@ -207,7 +207,7 @@ void Gradients::fetch(VisitId v) {
   for (VisitId use = v; use <= v + ahead; ++use) {
     if (use >= work_.visits.size()) continue;
     const Visit& visit = work_.visits[use];
-    if (!adds_gradient(visit.kind) || visit.starts_sum) continue;
+    if (!adds_gradient(visit) || visit.starts_sum) continue;
     Gradient& gradient = gradients_[unit_index(visit.layer)];
     if (gradient.gpu.valid() || (gradient.host.empty() && !is_in_bucket(visit.layer))) continue;
     leave_now(visit.layer);
@@ -294,7 +294,15 @@ void Gradients::leave(VisitId v) {
 
 void Gradients::own_leaves(VisitId v) {
   const Visit& visit = work_.visits[v];
-  if (!adds_gradient(visit.kind) || plan_.gradients.bucket > 0) return;
+  if (plan_.gradients.bucket > 0) return;
+  if (adds_gradient(visit)) layer_leaves(v);
+  if (visit.kind == VisitKind::last_layer && visit.last_backward &&
+      plan_.gradients.head_waits == Tier::host && is_trained(head()) && !stays_on_gpu(head()))
+    head_leaves();
+}
+
+void Gradients::layer_leaves(VisitId v) {
+  const Visit& visit = work_.visits[v];
   const bool leaves =
       !stays_on_gpu(visit.layer) && (visit.completes_sum || !plan_.gradients.on_gpu);
   if (leaves && (visit.completes_sum || !times_.retained().gradient(v))) {
@@ -310,9 +318,6 @@ void Gradients::own_leaves(VisitId v) {
     }
     if (!visit.completes_sum) gradient.gpu = {};
   }
-  if (visit.kind == VisitKind::last_layer && visit.completes_sum &&
-      plan_.gradients.head_waits == Tier::host && is_trained(head()) && !stays_on_gpu(head()))
-    head_leaves();
 }
 
 // Of a gradient, `part` parts out of `of` have left.
@@ -333,7 +338,7 @@ void Gradients::leave_now(int unit) {
 
 void Gradients::embedding_leaves(VisitId v) {
   const Visit& visit = work_.visits[v];
-  if (visit.layer > first_backward_ || !visit.completes_sum || plan_.gradients.bucket > 0) return;
+  if (visit.layer > first_backward_ || !visit.last_backward || plan_.gradients.bucket > 0) return;
   Gradient& gradient = gradients_[unit_index(embedding())];
   const bool updates_on_gpu = stays_on_gpu(embedding());
   const bool head_waits_here = plan_.gradients.head_waits == Tier::gpu;
@@ -360,7 +365,7 @@ bool Gradients::is_in_bucket(int unit) const {
 
 void Gradients::leave_in_buckets(VisitId v) {
   const Visit& visit = work_.visits[v];
-  if (!adds_gradient(visit.kind)) return;
+  if (!adds_gradient(visit)) return;
   const std::uint64_t size = visit.completes_sum ? elements(visit.layer) : in_sum(visit.layer);
   const bool stays =
       !visit.completes_sum && (plan_.gradients.on_gpu || times_.retained().gradient(v));

@@ -41,21 +41,19 @@ class Gradients {
   Slice embedding_accumulator(VisitId v);
   // Whether visit v begins the sum in its layer's accumulator.
   bool starts(VisitId v) const {
-    return starts_group(v) || shards_.reduces_each(work_.visits[v].layer);
+    const Visit& visit = work_.visits[v];
+    return visit.starts_sum || starts_group(v) || shards_.reduces_each(visit.layer);
   }
   // The same of the accumulators of head and embedding.
-  bool starts_group(VisitId v) const {
-    const Visit& visit = work_.visits[v];
-    return visit.starts_sum || (in_group_ > 0 && visit.micro_batch % in_group_ == 0);
-  }
+  bool starts_outer(VisitId v) const { return work_.visits[v].first_backward || starts_group(v); }
   // Called once visit v has added to them: what is due is added up, over groups of micro-batches
   // and over the ranks. Return what this rank then has of a complete gradient; of an incomplete one
   // nothing that matters.
   Slice reduce(VisitId v);
   Slice reduce_head(VisitId v);
   Slice reduce_embedding(VisitId v);
-  // Called at the end of layer 0's backward: where a tied embedding is a unit of the first and the
-  // last stage of a pipeline, each sends its complete sum of the two to the other.
+  // Called at the end of layer 0's last backward: where a tied embedding is a unit of the first and
+  // the last stage of a pipeline, each sends its complete sum of the two to the other.
   void share_embedding(VisitId v);
 
   // What the last reduction read, which may still go on when the next backward begins.
@@ -135,6 +133,9 @@ class Gradients {
   std::uint64_t width() const { return program_.problem().gradient_bytes(); }
   Slice buffer(Tier tier, int unit, std::uint64_t count, BufferKind kind);
   void begin(int unit, int step);
+  bool starts_group(VisitId v) const {
+    return in_group_ > 0 && work_.visits[v].micro_batch % in_group_ == 0;
+  }
   bool is_first_group(VisitId v) const {
     return in_group_ == 0 || work_.visits[v].micro_batch < in_group_;
   }
@@ -145,6 +146,7 @@ class Gradients {
   void take_host_memory(int unit, std::uint64_t leaving);
   void copy_out(int unit, std::uint64_t from, std::uint64_t to, Slice gpu,
                 Slice HostGradient::*where);
+  void layer_leaves(VisitId v);
   void head_leaves();
   void advance(Leaving& one, std::uint64_t part, std::uint64_t of);
   void leave_now(int unit);

@@ -32,17 +32,11 @@ struct SentAt {
   auto operator<=>(const SentAt&) const = default;
 };
 
-std::int64_t duration(VisitKind kind) {
-  switch (kind) {
-    case VisitKind::forward:
-    case VisitKind::loss:
-      return 1;
-    case VisitKind::backward:
-      return 2;
-    case VisitKind::last_layer:
-      return 3;
-  }
-  SPILLWAY_ASSERT(false);
+std::int64_t duration(const Visit& visit) {
+  const std::int64_t forward = visit.kind == VisitKind::backward ? 0 : 1;
+  return visit.kind == VisitKind::weights ? 1
+         : !is_backward(visit)            ? forward
+                                          : forward + (visit.weights_later ? 1 : 2);
 }
 
 // The visits of one step of all stages, in time.
@@ -66,7 +60,7 @@ class StepOfStages {
           fmt::format(
               "the policy's order of work: stage {} waits for ever for what its {} of layer "
               "{}, micro-batch {}, needs from another stage",
-              s, adds_gradient(visit.kind) ? "backward" : "forward",
+              s, is_backward(visit) ? "backward" : "forward",
               whole_layer(stages[s].model, visit.layer), visit.micro_batch),
           "what a call of Step needs has been computed by calls of the stages before it");
     }
@@ -105,6 +99,7 @@ class StepOfStages {
   std::optional<Boundary> received(std::size_t s, VisitId v) const {
     const Visit& visit = visits(s)[v];
     const ModelSpec& model = stages_[s].model;
+    if (visit.kind == VisitKind::weights) return {};
     const std::int64_t layer = whole_layer(model, visit.layer);
     if (visit.kind == VisitKind::backward) {
       if (!sends_output(model, visit.layer)) return {};
@@ -116,8 +111,9 @@ class StepOfStages {
   std::optional<Boundary> sent(std::size_t s, VisitId v) const {
     const Visit& visit = visits(s)[v];
     const ModelSpec& model = stages_[s].model;
+    if (visit.kind == VisitKind::weights) return {};
     const std::int64_t layer = whole_layer(model, visit.layer);
-    if (adds_gradient(visit.kind)) {
+    if (is_backward(visit)) {
       if (!receives_input(model, visit.layer)) return {};
       return Boundary{layer, visit.micro_batch, true};
     }
@@ -136,7 +132,7 @@ class StepOfStages {
       start = std::max(start, found->second.time);
     }
     starts_[s].push_back(start);
-    free_[s] = start + duration(visits(s)[v].kind);
+    free_[s] = start + duration(visits(s)[v]);
     if (const auto gives = sent(s, v)) sent_[*gives] = {free_[s], static_cast<int>(s), v};
     ++next_[s];
     return true;

@@ -5,7 +5,8 @@
 // and holds up nothing. Of all stages' programs, memory that is used again orders tasks as the
 // program does, so that stages could wait for each other for ever: messages have places in both
 // programs that one order of all visits of all stages has. That order is the one in which they
-// would run if a layer's forward took one unit of time, its backward two, and messages none.
+// would run if a layer's forward took one unit of time, its backward two (one for the gradient of
+// its input, one for that of its weights), and messages none.
 #pragma once
 
 #include <vector>

@@ -69,6 +69,7 @@ void ParameterWindow::find_stays() {
   for (const Turn& turn : uses_.turns()) {
     const auto layer = static_cast<std::size_t>(turn.layer);
     stay_of_.push_back(static_cast<std::uint32_t>(stays_.size()));
+    if (!turn.needs_parameters) continue;
     if (!turn.backward || !visited[layer]) add(turn, false);
     if (turn.backward) add(turn, true);
     stays_.back().stays = retained_.parameters(turn.end - 1);

@@ -61,7 +61,9 @@ class Emission {
         if (visit.step == 1) program_.expect_steps(work_.steps);
         program_.point(HostPoint::step);
       }
-      at(visit.step, visit.kind == VisitKind::backward ? Phase::backward : Phase::forward);
+      const bool computes_forward =
+          visit.kind != VisitKind::backward && visit.kind != VisitKind::weights;
+      at(visit.step, computes_forward ? Phase::forward : Phase::backward);
       if (times_.uses().turns()[times_.uses().turn_of(v)].begin == v)
         program_.point(HostPoint::turn);
       program_.point(HostPoint::visit);
@@ -73,7 +75,7 @@ class Emission {
       fetch(v);
       compute(v);
       exchange(v, false);
-      if (visit.layer == 0 && adds_gradient(visit.kind)) gradients_.share_embedding(v);
+      if (visit.layer == 0 && is_backward(visit)) gradients_.share_embedding(v);
       activations_.fetch_after(v);
       activations_.leave(v);
       const bool ends_step = v + 1 == work_.visits.size() || work_.visits[v + 1].step != visit.step;
@@ -130,6 +132,7 @@ class Emission {
 
   void compute(VisitId v) {
     const Visit& visit = work_.visits[v];
+    if (visit.kind == VisitKind::weights) return weights(v);
     if (visit.kind != VisitKind::backward) {
       const Slice output = forward(v);
       if (visit.kind == VisitKind::forward) return;
@@ -165,30 +168,50 @@ class Emission {
     at(visit.step, Phase::backward);
     const Slice sum = gradients_.head_accumulator(v);
     program_.head(visit.micro_batch, parameters_.of(head()), output, sum,
-                  gradients_.starts_group(v));
+                  gradients_.starts_outer(v));
     const Slice reduced = gradients_.reduce_head(v);
-    if (visit.completes_sum && head() != embedding() && sum.valid())
+    if (visit.last_backward && head() != embedding() && sum.valid())
       program_.gradient_complete(head(), reduced);
   }
   void backward(VisitId v) {
     const Visit& visit = work_.visits[v];
     const int l = visit.layer, m = visit.micro_batch;
-    const Slice weights =
+    const Slice parameters =
         visit.kind == VisitKind::last_layer ? parameters_.for_backward(v) : parameters_.of(l);
-    const Slice sum = gradients_.accumulator(v);
+    const Slice sum = visit.weights_later ? Slice{} : gradients_.accumulator(v);
     const Slice saved = activations_.saved(v);
-    program_.backward(l, m, weights, activations_.input(v), saved,
-                      saved.valid() ? activations_.saves(l) : saved_none, activations_.gradient(v),
-                      sum, gradients_.starts(v), !saved.valid() && plan_.saved.recomputes_output,
-                      gradients_.held());
+    const SavedMask mask = saved.valid() ? activations_.saves(l) : saved_none;
+    const bool recomputes_output = !saved.valid() && plan_.saved.recomputes_output;
+    if (visit.weights_later) {
+      program_.input_gradient(l, m, parameters, activations_.input(v), saved, mask,
+                              activations_.gradient(v), activations_.make_operands(v),
+                              recomputes_output);
+    } else {
+      program_.backward(l, m, parameters, activations_.input(v), saved, mask,
+                        activations_.gradient(v), sum, gradients_.starts(v), recomputes_output,
+                        gradients_.held());
+    }
     exchange(v, false);  // before norms are added up over all stages
-    const Slice reduced = gradients_.reduce(v);
-    if (visit.completes_sum) program_.gradient_complete(l, reduced);
+    if (!visit.weights_later) reduce(v);
     if (l > 0 || trained_in(units_[unit_index(embedding())]) == 0) return;
     if (!has_embedding(program_.problem().model)) return;
     const Slice embedding_sum = gradients_.embedding_accumulator(v);
-    program_.embed_backward(m, activations_.gradient(v), embedding_sum, gradients_.starts_group(v));
+    program_.embed_backward(m, activations_.gradient(v), embedding_sum, gradients_.starts_outer(v));
     gradients_.reduce_embedding(v);
+  }
+  void weights(VisitId v) {
+    const Visit& visit = work_.visits[v];
+    const Slice sum = gradients_.accumulator(v);
+    const Slice saved = activations_.saved(v);
+    program_.weight_gradient(visit.layer, visit.micro_batch, activations_.input(v), saved,
+                             saved.valid() ? activations_.saves(visit.layer) : saved_none,
+                             activations_.operands(v), sum, gradients_.starts(v));
+    exchange(v, false);
+    reduce(v);
+  }
+  void reduce(VisitId v) {
+    const Slice reduced = gradients_.reduce(v);
+    if (work_.visits[v].completes_sum) program_.gradient_complete(work_.visits[v].layer, reduced);
   }
   int embedding() const { return static_cast<int>(program_.problem().model.layers); }
   int head() const { return static_cast<int>(units_.size()) - 1; }

@@ -77,8 +77,9 @@ void Retained::for_gaps(VisitId v, const Act& act) const {
   const Visit& visit = work_.visits[v];
   const int step = visit.step, l = visit.layer, m = visit.micro_batch;
   const Turn& turn = uses_.turns()[uses_.turn_of(v)];
-  if (v + 1 == turn.end && !parameters_rest_[static_cast<std::size_t>(l)]) {
-    if (const VisitId next = next_turn_[uses_.turn_of(v)]; next != no_visit)
+  if (v + 1 == turn.end && turn.needs_parameters &&
+      !parameters_rest_[static_cast<std::size_t>(l)]) {
+    if (const VisitId next = next_use_of_parameters(uses_.turn_of(v)); next != no_visit)
       act(Gap{v, next, parameters_bit, parameter_bytes_});
   }
   if (visit.kind == VisitKind::forward) {
@@ -90,20 +91,27 @@ void Retained::for_gaps(VisitId v, const Act& act) const {
     if (!rests(v, saved_bit) && saved > 0 && back != no_visit) act(Gap{v, back, saved_bit, saved});
     return;
   }
-  if (visit.kind == VisitKind::loss) return;
-  const bool hands_down = l > 0 && !receives_input(problem_.model, l);
+  const bool hands_down = is_backward(visit) && l > 0 && !receives_input(problem_.model, l);
   if (const VisitId below = hands_down ? uses_.backward(step, l - 1, m) : no_visit;
       below != no_visit)
     act(Gap{v, below, activation_gradient_bit, checkpoint_bytes_});
-  if (!plan_.gradients.on_gpu && !visit.completes_sum && next_sum(v) != no_visit)
+  if (adds_gradient(visit) && !plan_.gradients.on_gpu && !visit.completes_sum &&
+      next_sum(v) != no_visit)
     act(Gap{v, next_sum(v), gradient_bit, gradient_bytes_});
+}
+
+VisitId Retained::next_use_of_parameters(std::uint32_t turn) const {
+  VisitId next = next_turn_[turn];
+  while (next != no_visit && !uses_.turns()[uses_.turn_of(next)].needs_parameters)
+    next = next_turn_[uses_.turn_of(next)];
+  return next;
 }
 
 // The next visit that adds to the gradient that visit v adds to.
 VisitId Retained::next_sum(VisitId v) const {
   const Turn& turn = uses_.turns()[uses_.turn_of(v)];
   VisitId next = v + 1 < turn.end ? v + 1 : next_turn_[uses_.turn_of(v)];
-  const auto adds = [&](VisitId visit) { return adds_gradient(work_.visits[visit].kind); };
+  const auto adds = [&](VisitId visit) { return adds_gradient(work_.visits[visit]); };
   while (next != no_visit && !adds(next)) {
     const std::uint32_t t = uses_.turn_of(next);
     next = next + 1 < uses_.turns()[t].end ? next + 1 : next_turn_[t];

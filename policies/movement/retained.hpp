@@ -55,6 +55,7 @@ class Retained {
   bool has(VisitId v, Bit bit) const { return (stays_[v] & bit) != 0; }
   template <class Act>
   void for_gaps(VisitId v, const Act& act) const;
+  VisitId next_use_of_parameters(std::uint32_t turn) const;
   VisitId next_sum(VisitId v) const;
   void keep_nearest();
 

@@ -64,7 +64,8 @@ Whole activations_on_ssd(const Problem& problem, const Plan& plan, const OrderOf
     const auto layers = static_cast<int>(problem.model.layers);
     std::uint64_t bytes = inputs ? checkpoint_bytes(problem) : 0;
     if (saved) bytes += saved_bytes(problem, plan.saved.saves.at(visit.layer, layers));
-    if (bytes == 0) continue;
+    // What is between a backward's two passes is on the GPU.
+    if (bytes == 0 || visit.kind == VisitKind::weights) continue;
     const double sign = visit.kind == VisitKind::forward ? 1 : -1;
     now.bytes += sign * static_cast<double>(bytes);
     now.tensors += sign;

@@ -38,10 +38,14 @@ Step::Step(const Problem& problem, const Plan& plan, bool evaluates)
       micro_batches_(static_cast<int>(problem.workload.micro_batches())),
       head_(static_cast<int>(head_unit(problem.model))),
       has_head_(has_head(problem.model)),
+      may_split_(problem.workload.pipeline > 1 && plan.gradients.bucket == 0 &&
+                 plan.saved.slots == 0),
       shards_(problem, plan),
       up_(static_cast<std::size_t>(micro_batches_)),
       down_(static_cast<std::size_t>(micro_batches_)),
       done_(static_cast<std::size_t>(layers_)),
+      summed_(static_cast<std::size_t>(layers_)),
+      owed_(static_cast<std::size_t>(layers_) * static_cast<std::size_t>(micro_batches_)),
       begun_(static_cast<std::size_t>(layers_)),
       gradients_(static_cast<std::size_t>(head_) + 1),
       cuts_(static_cast<std::size_t>(head_) + 1),
@@ -65,6 +69,7 @@ void Step::begin(int step) {
   std::fill(up_.begin(), up_.end(), 0);
   std::fill(down_.begin(), down_.end(), layers_ - 1);
   std::fill(done_.begin(), done_.end(), 0);
+  std::fill(summed_.begin(), summed_.end(), 0);
   std::fill(begun_.begin(), begun_.end(), false);
   begin_ = {static_cast<VisitId>(work_.visits.size()), work_.updates.size()};
 }
@@ -75,44 +80,59 @@ void Step::end() {
     if (down_[static_cast<std::size_t>(m)] >= 0)
       fail("backward", down_[static_cast<std::size_t>(m)], m, "it is missing");
   }
+  if (const auto owed = std::find(owed_.begin(), owed_.end(), true); owed != owed_.end()) {
+    const auto at = static_cast<int>(owed - owed_.begin());
+    fail("weight_gradient", at / micro_batches_, at % micro_batches_, "it is missing");
+  }
   ++work_.steps;
 }
 
-void Step::add(VisitKind kind, int layer, int micro_batch) {
+void Step::add(VisitKind kind, int layer, int micro_batch, bool weights_later) {
   Visit visit;
   visit.kind = kind;
+  visit.weights_later = weights_later;
   visit.step = step_;
   visit.layer = layer;
   visit.micro_batch = micro_batch;
-  if (adds_gradient(kind)) {
-    int& done = done_[static_cast<std::size_t>(layer)];
-    visit.starts_sum = done == 0;
-    visit.completes_sum = ++done == micro_batches_;
-    if (visit.starts_sum) start_sum(layer, micro_batch);
-    if (visit.completes_sum) gradients_[static_cast<std::size_t>(layer)] = {step_, {}};
-    for (const int unit : outer()) {
-      if (visit.completes_sum && layer == layer_with(unit, layers_))
-        gradients_[static_cast<std::size_t>(unit)] = {step_, {}};
-    }
-  }
+  note_sum(visit);
   work_.visits.push_back(visit);
-  if (!adds_gradient(kind)) return;
+  if (!adds_gradient(visit)) return;
   for (Shared& update : shared_) {
     if (update.unit == layer + 2) apply_share(update, static_cast<VisitId>(work_.visits.size()));
   }
 }
 
-void Step::start_sum(int layer, int micro_batch) {
-  const auto applied = [&](int unit) {
-    const Gradient& gradient = gradients_[static_cast<std::size_t>(unit)];
-    return gradient.step < 0 || gradient.applied.size() == elements(unit);
+// Its place among those that add to the same sums.
+void Step::note_sum(Visit& visit) {
+  const auto layer = static_cast<std::size_t>(visit.layer);
+  const auto count = [&](int& done, bool& first, bool& last) {
+    first = done == 0;
+    last = ++done == micro_batches_;
   };
-  if (!applied(layer)) fail("backward", layer, micro_batch, "its last gradient was not applied");
+  if (is_backward(visit)) count(done_[layer], visit.first_backward, visit.last_backward);
+  if (adds_gradient(visit)) count(summed_[layer], visit.starts_sum, visit.completes_sum);
+  require_applied(visit);
+  if (visit.completes_sum) gradients_[layer] = {step_, {}};
+  for (const int unit : outer()) {
+    if (visit.last_backward && visit.layer == layer_with(unit, layers_))
+      gradients_[static_cast<std::size_t>(unit)] = {step_, {}};
+  }
+}
+
+// The gradients that a visit begins anew.
+void Step::require_applied(const Visit& visit) const {
+  const auto require = [&](int unit, const char* whose) {
+    const Gradient& gradient = gradients_[static_cast<std::size_t>(unit)];
+    if (gradient.step < 0 || gradient.applied.size() == elements(unit)) return;
+    fail(visit.kind == VisitKind::weights ? "weight_gradient" : "backward", visit.layer,
+         visit.micro_batch, fmt::format("{} last gradient was not applied", whose));
+  };
+  if (visit.starts_sum) require(visit.layer, "its");
+  if (!visit.first_backward) return;
   // The head's sum begins with the loss; a tied head's is the embedding's.
-  if (has_loss(layer) && !applied(head()))
-    fail("backward", layer, micro_batch, "the head's last gradient was not applied");
-  if (layer == 0 && (head() != embedding() || !has_head_) && !applied(embedding()))
-    fail("backward", layer, micro_batch, "the embedding's last gradient was not applied");
+  if (has_loss(visit.layer)) require(head(), "the head's");
+  if (visit.layer == 0 && (head() != embedding() || !has_head_))
+    require(embedding(), "the embedding's");
 }
 
 std::uint64_t Step::elements(int unit) const {
@@ -128,23 +148,47 @@ void Step::forward(int layer, int micro_batch) {
   ++next;
   if (!begun_[static_cast<std::size_t>(layer)]) close_group_of(layer);
   begun_[static_cast<std::size_t>(layer)] = true;
-  if (!has_loss(layer)) add(VisitKind::forward, layer, micro_batch);
+  if (!has_loss(layer)) add(VisitKind::forward, layer, micro_batch, false);
 }
 
-void Step::backward(int layer, int micro_batch) {
+void Step::backward(int layer, int micro_batch) { backward("backward", layer, micro_batch, false); }
+
+void Step::input_gradient(int layer, int micro_batch) {
+  backward("input_gradient", layer, micro_batch, may_split_);
+}
+
+void Step::weight_gradient(int layer, int micro_batch) {
   const std::string none = not_there(layer, layers_, micro_batch, micro_batches_);
-  if (!none.empty()) fail("backward", layer, micro_batch, none);
+  if (!none.empty()) fail("weight_gradient", layer, micro_batch, none);
+  if (down_[static_cast<std::size_t>(micro_batch)] >= layer)
+    fail("weight_gradient", layer, micro_batch, "the gradient of its input comes first");
+  const auto at = static_cast<std::size_t>(layer * micro_batches_ + micro_batch);
+  if (!owed_[at]) {
+    if (!may_split_ || work_.evaluates || layer < first_backward_) return;
+    fail("weight_gradient", layer, micro_batch, "it is there already");
+  }
+  owed_[at] = false;
+  add(VisitKind::weights, layer, micro_batch, false);
+}
+
+void Step::backward(const char* call, int layer, int micro_batch, bool weights_later) {
+  const std::string none = not_there(layer, layers_, micro_batch, micro_batches_);
+  if (!none.empty()) fail(call, layer, micro_batch, none);
   int& next = down_[static_cast<std::size_t>(micro_batch)];
   if (up_[static_cast<std::size_t>(micro_batch)] != layers_)
-    fail("backward", layer, micro_batch, "its forward is not complete");
-  if (next != layer) fail("backward", layer, micro_batch, fmt::format("layer {} is next", next));
+    fail(call, layer, micro_batch, "its forward is not complete");
+  if (next != layer) fail(call, layer, micro_batch, fmt::format("layer {} is next", next));
   --next;
   if (work_.evaluates) {
-    if (has_loss(layer)) add(VisitKind::loss, layer, micro_batch);
+    if (has_loss(layer)) add(VisitKind::loss, layer, micro_batch, false);
     return;
   }
   if (layer < first_backward_) return;
-  add(has_loss(layer) ? VisitKind::last_layer : VisitKind::backward, layer, micro_batch);
+  add(has_loss(layer) ? VisitKind::last_layer : VisitKind::backward, layer, micro_batch,
+      weights_later);
+  if (!weights_later) return;
+  work_.splits = true;
+  owed_[static_cast<std::size_t>(layer * micro_batches_ + micro_batch)] = true;
 }
 
 void Step::update(int unit, Portion portion) {

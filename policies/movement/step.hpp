@@ -56,20 +56,31 @@ enum class VisitKind : std::uint8_t {
   forward,
   backward,
   last_layer,  // forward, loss and backward of the last layer
-  loss         // forward and loss of the last layer, in an evaluation
+  loss,        // forward and loss of the last layer, in an evaluation
+  weights      // the gradient of the weights, where a visit's backward has left it for later
 };
-// Whether a visit adds to the gradient of its layer.
-constexpr bool adds_gradient(VisitKind kind) {
-  return kind == VisitKind::backward || kind == VisitKind::last_layer;
-}
 struct Visit {
   VisitKind kind = VisitKind::forward;
-  bool starts_sum = false;     // the first backward of the layer in this step
+  bool weights_later = false;  // backward, last_layer: but for the gradient of the layer's weights
+  bool starts_sum = false;     // the first that adds to the gradient of the weights in this step
   bool completes_sum = false;  // the last one
+  // The same of the gradients of inputs, and so of the sums of the embedding and of the head that
+  // backward visits add to.
+  bool first_backward = false, last_backward = false;
   std::int32_t step = 0;
   std::int32_t layer = 0;
   std::int32_t micro_batch = 0;
 };
+// Whether a visit makes the gradient of its layer's input.
+constexpr bool is_backward(const Visit& visit) {
+  return visit.kind == VisitKind::backward || visit.kind == VisitKind::last_layer;
+}
+// Whether a visit adds to the gradient of its layer's weights.
+constexpr bool adds_gradient(const Visit& visit) {
+  return visit.kind == VisitKind::weights || (is_backward(visit) && !visit.weights_later);
+}
+// Whether a visit needs its layer's parameters.
+constexpr bool needs_parameters(const Visit& visit) { return visit.kind != VisitKind::weights; }
 using VisitId = std::uint32_t;
 
 // A contiguous range of the elements of a unit that a rank updates, counted from the first of them,
@@ -119,6 +130,7 @@ struct OrderOfWork {
   std::vector<Delayed> delayed;
   int steps = 0;
   bool evaluates = false;  // nothing is trained: no backward, no update
+  bool splits = false;     // some visit leaves the gradient of the weights for later
 };
 
 class Step {
@@ -148,6 +160,12 @@ class Step {
   void forward(int layer, int micro_batch);
   // Nothing is done in the first layers of a model that freezes these.
   void backward(int layer, int micro_batch);
+  // backward() in two parts: the gradient of the layer's input, which the layer below waits for;
+  // and that of its weights, at any time after it. Of one stage nobody waits in between, and plans
+  // with slots for what is saved or with buckets of gradients have nowhere to keep what is between
+  // the two: the first is then all of backward(), and the second nothing.
+  void input_gradient(int layer, int micro_batch);
+  void weight_gradient(int layer, int micro_batch);
   // Applies the gradient of a part of a unit: that of this step if it is complete, else that of the
   // step before; does nothing if there is neither. The update may be emitted before its place in
   // this order, as soon as its gradient is there.
@@ -175,12 +193,14 @@ class Step {
     Portion portion;
     int done = 0;
   };
-  void add(VisitKind kind, int layer, int micro_batch);
+  void add(VisitKind kind, int layer, int micro_batch, bool weights_later);
   void update_portion(int unit, Portion portion);
   void apply_share(Shared& update, VisitId at);
   void finish_shares();
   void note_cut(int unit, std::uint64_t element);
-  void start_sum(int layer, int micro_batch);
+  void backward(const char* call, int layer, int micro_batch, bool weights_later);
+  void note_sum(Visit& visit);
+  void require_applied(const Visit& visit) const;
   void apply(int unit, std::uint64_t first, std::uint64_t count);
   std::uint64_t in_shard(int unit, std::uint64_t element) const;
   void add_range(const UpdateRange& range, int gradient_step);
@@ -195,12 +215,14 @@ class Step {
   const Problem& problem_;
   const Plan& plan_;
   int layers_, micro_batches_, head_;
-  bool has_head_;
+  bool has_head_, may_split_;
   Shards shards_;
   OrderOfWork work_;
   int step_ = 0;
-  std::vector<int> up_, down_;       // by micro-batch: the next layer of forward, of backward
-  std::vector<int> done_;            // by layer: backwards in this step
+  std::vector<int> up_, down_;  // by micro-batch: the next layer of forward, of backward
+  // By layer, in this step: backwards, and gradients of weights.
+  std::vector<int> done_, summed_;
+  std::vector<bool> owed_;           // by layer and micro-batch: weights that are left for later
   std::vector<bool> begun_;          // by layer: whether its forward was called in this step
   std::vector<Gradient> gradients_;  // by unit
   std::vector<std::vector<std::uint64_t>> cuts_;  // by unit: where its updates begin, ascending

@@ -45,6 +45,7 @@ void Timetable::find_fetches() {
     const Turn& turn = turns[t];
     const auto at = static_cast<std::int64_t>(t);
     if (t == 0 || turns[t - 1].step != turn.step) first_of_step = at;
+    if (!turn.needs_parameters) continue;
     const auto turn_before = [&](int distance) -> const Turn& {
       return turns[static_cast<std::size_t>(std::max(first_of_step, at - distance))];
     };
@@ -83,9 +84,9 @@ Moment Timetable::layer_available(VisitId complete, bool on_gpu) const {
 // And an untied head's.
 Moment Timetable::head_available(int step, bool on_gpu) const {
   if (on_gpu || plan_.gradients.head_waits == Tier::host)
-    return after_own_gradient(uses_.complete(step, layers_ - 1));
+    return after_own_gradient(uses_.last_backward(step, layers_ - 1));
   return after_embedding(
-      uses_.complete(step, static_cast<int>(first_backward_layer(problem_.model))));
+      uses_.last_backward(step, static_cast<int>(first_backward_layer(problem_.model))));
 }
 
 // The moment from which on all gradients of an update are in the memory where it runs.
@@ -95,10 +96,10 @@ Moment Timetable::available(const Update& update, bool on_gpu) const {
   Moment latest = 0;
   for (std::uint32_t r = 0; r < update.range_count; ++r) {
     const int unit = work_.ranges[update.first_range + r].unit;
-    const VisitId complete = uses_.complete(update.gradient_step, layer_with(unit, layers_));
-    latest = std::max(latest, unit < layers_    ? layer_available(complete, on_gpu)
-                              : unit == layers_ ? after_embedding(complete)
-                                                : head_available(update.gradient_step, on_gpu));
+    const int step = update.gradient_step;
+    latest = std::max(latest, unit < layers_ ? layer_available(uses_.complete(step, unit), on_gpu)
+                              : unit == layers_ ? after_embedding(uses_.last_backward(step, 0))
+                                                : head_available(step, on_gpu));
   }
   return latest;
 }

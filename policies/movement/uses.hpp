@@ -10,12 +10,13 @@ namespace spillway {
 
 inline constexpr VisitId no_visit = 0xffffffffu;
 
-// A row of visits to one layer in one step.
+// A row of visits to one layer in one step, all of which need its parameters or none.
 struct Turn {
   VisitId begin = 0, end = 0;
   std::int32_t layer = 0;
   std::int32_t step = 0;
   bool backward = false;
+  bool needs_parameters = true;
 };
 
 class Uses {
@@ -32,9 +33,13 @@ class Uses {
   VisitId backward(int step, int layer, int micro_batch) const {
     return backward_[index(step, layer, micro_batch)];
   }
-  // The visit that completes a layer's gradient.
+  // The visit that completes the gradient of a layer's weights; and the last that makes the
+  // gradient of its input.
   VisitId complete(int step, int layer) const {
     return complete_[static_cast<std::size_t>(step * layers_ + layer)];
+  }
+  VisitId last_backward(int step, int layer) const {
+    return last_backward_[static_cast<std::size_t>(step * layers_ + layer)];
   }
   VisitId last_visit(int step) const { return last_visit_[static_cast<std::size_t>(step)]; }
 
@@ -49,10 +54,10 @@ class Uses {
 
   int layers_, micro_batches_;
   std::vector<Turn> turns_;
-  std::vector<std::uint32_t> turn_of_;       // by visit
-  std::vector<VisitId> forward_, backward_;  // by step, layer, micro-batch
-  std::vector<VisitId> complete_;            // by step, layer
-  std::vector<VisitId> last_visit_;          // by step
+  std::vector<std::uint32_t> turn_of_;             // by visit
+  std::vector<VisitId> forward_, backward_;        // by step, layer, micro-batch
+  std::vector<VisitId> complete_, last_backward_;  // by step, layer
+  std::vector<VisitId> last_visit_;                // by step
 };
 
 }  // namespace spillway

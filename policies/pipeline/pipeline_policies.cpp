@@ -1,10 +1,10 @@
-// gpipe, 1f1b, interleaved: orders of a pipeline (orders.hpp) as policies of training. A stage runs
-// its passes one after the other, and updates once all of them are done.
+// gpipe, 1f1b, interleaved, zb-h1: orders of a pipeline (orders.hpp) as policies of training. A
+// stage runs its passes one after the other, and updates once all of them are done.
 //
 // Sources: Huang et al., "GPipe", NeurIPS 2019; Narayanan et al., "Memory-Efficient
 // Pipeline-Parallel DNN Training", ICML 2021 (1F1B with a flush, as in Megatron-LM); Narayanan et
-// al., SC 2021, Sec. 2.2 (interleaved). Where a stage's state rests, on its GPU, in host memory or
-// on the SSD, is ours: in the papers all of it is on the GPU.
+// al., SC 2021, Sec. 2.2 (interleaved); Qi et al., ICLR 2024 (ZB-H1). Where a stage's state rests,
+// on its GPU, in host memory or on the SSD, is ours: in the papers all of it is on the GPU.
 #include <fmt/format.h>
 
 #include "policies/common/policy.hpp"
@@ -47,12 +47,23 @@ class PipelinePolicy : public Policy {
     const int stage = workload.pipeline > 1 ? step.problem().rank : 0;
     const std::vector<PassOrder> passes = order.passes(shape, {});
     for (const Pass& pass : passes[0][static_cast<std::size_t>(stage)]) {
-      const int first = pass.stage / stages * layers;
+      const int first = pass.stage / stages * layers, last = first + layers - 1;
       for (int k = 0; k < layers; ++k) {
-        if (pass.kind == PassKind::forward)
-          step.forward(first + k, pass.micro_batch);
-        else
-          step.backward(first + layers - 1 - k, pass.micro_batch);
+        switch (pass.kind) {
+          case PassKind::forward:
+            step.forward(first + k, pass.micro_batch);
+            break;
+          case PassKind::input_gradient:
+            step.input_gradient(last - k, pass.micro_batch);
+            break;
+          case PassKind::weight_gradient:
+            step.weight_gradient(last - k, pass.micro_batch);
+            break;
+          case PassKind::backward:
+          case PassKind::recompute:
+            step.backward(last - k, pass.micro_batch);
+            break;
+        }
       }
     }
     for (const int layer : step.upward()) step.update(layer);
@@ -104,6 +115,12 @@ std::unique_ptr<Policy> make_1f1b() {
       "1f1b", "PipeDream-flush (ICML 2021), Megatron-LM",
       "one forward pass, one backward pass in turns: a stage holds as many micro-batches as there "
       "are stages from it on");
+}
+std::unique_ptr<Policy> make_zb_h1() {
+  return std::make_unique<PipelinePolicy>(
+      "zb-h1", "Zero Bubble Pipeline Parallelism (ICLR 2024), ZB-H1",
+      "1f1b whose gradients of weights wait until a stage would: what stages wait for comes "
+      "sooner, and more is held");
 }
 std::unique_ptr<Policy> make_interleaved() { return std::make_unique<Interleaved>(); }
 

@@ -20,6 +20,8 @@ std::string kernel_shape(const Problem& problem, const Task& task) {
     case TaskKind::forward:
     case TaskKind::head:
     case TaskKind::backward:
+    case TaskKind::input_gradient:
+    case TaskKind::weight_gradient:
     case TaskKind::embed_backward:
       break;
     default:
@@ -32,7 +34,7 @@ std::string kernel_shape(const Problem& problem, const Task& task) {
                   model.hidden, model.heads, model.kv_heads, model.ffn);
   if (model.attention_width() != model.hidden)
     shape += fmt::format(",A{}", model.attention_width());
-  const bool is_layer = task.kind == TaskKind::forward || task.kind == TaskKind::backward;
+  const bool is_layer = is_layer_pass(task.kind);
   if (is_layer && model.architecture == Architecture::llama)
     shape += fmt::format("{}{}", model.qkv_bias ? ",bias" : "", model.qk_norm ? ",qk-norm" : "");
   if (is_layer && model.window > 0) shape += fmt::format(",W{}", model.window);
@@ -51,8 +53,9 @@ std::string kernel_shape(const Problem& problem, const Task& task) {
   const bool in_groups = is_layer || task.kind == TaskKind::head;
   if (in_groups && workload.sequences_at_once != 1)
     shape += fmt::format(",s{}", workload.sequences_at_once);
-  const bool makes_gradients =
-      task.kind != TaskKind::embed_forward && task.kind != TaskKind::forward;
+  const bool makes_gradients = task.kind != TaskKind::embed_forward &&
+                               task.kind != TaskKind::forward &&
+                               task.kind != TaskKind::input_gradient;
   if (makes_gradients && problem.gradient_bytes() == 2) shape += ",g16";
   if (task.kind == TaskKind::forward) {
     // Everything and nothing have names of their own, so that measurements stay valid.
@@ -60,7 +63,7 @@ std::string kernel_shape(const Problem& problem, const Task& task) {
     if (task.saves != saved_none && task.saves != saved_all(model))
       shape += fmt::format("{:02x}", task.saves);
   }
-  if (task.kind == TaskKind::backward) {
+  if (task.kind == TaskKind::backward || task.kind == TaskKind::input_gradient) {
     shape += fmt::format(",saved{:02x}{}", task.available,
                          task.recomputes_output ? ",recomputes-output" : "");
   }

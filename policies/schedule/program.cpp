@@ -9,6 +9,7 @@
 #include "policies/model/operators.hpp"
 #include "policies/model/scratch.hpp"
 #include "policies/model/stages.hpp"
+#include "policies/model/weight_operands.hpp"
 
 namespace spillway {
 
@@ -79,6 +80,8 @@ Program::Program(const Problem& problem, Recording recording)
   problem_.validate();
   costs_.forward_flops = forward_flops(problem_);
   costs_.head_flops = head_flops(problem_);
+  costs_.weight_gradient_flops = weight_gradient_flops(problem_);
+  costs_.weight_gradient_scratch = weight_gradient_scratch_bytes(problem_);
   costs_.head_scratch = head_scratch_bytes(problem_);
   costs_.embed_backward_scratch = embed_backward_scratch_bytes(problem_);
   const ModelSpec& model = problem_.model;
@@ -185,7 +188,9 @@ const Program::MaskCosts& Program::costs_of(SavedMask mask) {
              saved_bytes(problem_, mask),
              forward_scratch_bytes(problem_, mask),
              backward_scratch_bytes(problem_, mask),
-             {backward_flops(problem_, mask, false), backward_flops(problem_, mask, true)}};
+             {backward_flops(problem_, mask, false), backward_flops(problem_, mask, true)},
+             spillway::weight_operand_bytes(problem_, mask),
+             input_gradient_scratch_bytes(problem_, mask)};
   }
   return costs;
 }
@@ -300,6 +305,51 @@ TaskId Program::backward(int layer, int micro_batch, Slice parameters, Slice inp
                access(activation_gradient, Role::activation_gradient, Mode::read_write),
                access(gradient, Role::gradient, sum), access(scratch, Role::scratch, Mode::write),
                access(held, Role::source, Mode::read)});
+}
+
+TaskId Program::input_gradient(int layer, int micro_batch, Slice parameters, Slice input,
+                               Slice saved, SavedMask available, Slice activation_gradient,
+                               Slice operands, bool recomputes_output) {
+  require_tier(parameters, Tier::gpu, "input_gradient parameters");
+  require_tier(input, Tier::gpu, "input_gradient input");
+  require_tier(activation_gradient, Tier::gpu, "input_gradient activation gradient");
+  require_tier(operands, Tier::gpu, "input_gradient operands");
+  require_saved(saved, available, "input_gradient saved");
+  const MaskCosts& costs = costs_of(available);
+  SPILLWAY_ASSERT(operands.bytes == costs.weight_operands);
+  Task task = compute_task(TaskKind::input_gradient, layer, micro_batch);
+  task.available = available;
+  task.recomputes_output = recomputes_output;
+  task.flops = costs.backward_flops[recomputes_output ? 1 : 0] - costs_.weight_gradient_flops;
+  const Slice scratch =
+      buffer(Tier::gpu, costs.input_gradient_scratch, BufferKind::scratch, layer, micro_batch);
+  return emit(task, {access(parameters, Role::parameters, Mode::read),
+                     access(input, Role::input, Mode::read), access(saved, Role::saved, Mode::read),
+                     access(activation_gradient, Role::activation_gradient, Mode::read_write),
+                     access(operands, Role::weight_operands, Mode::write),
+                     access(scratch, Role::scratch, Mode::write)});
+}
+
+TaskId Program::weight_gradient(int layer, int micro_batch, Slice input, Slice saved,
+                                SavedMask available, Slice operands, Slice gradient,
+                                bool first_micro_batch) {
+  require_tier(input, Tier::gpu, "weight_gradient input");
+  require_tier(operands, Tier::gpu, "weight_gradient operands");
+  require_gradient(gradient, layer, "weight_gradient gradient");
+  require_saved(saved, available, "weight_gradient saved");
+  SPILLWAY_ASSERT(operands.bytes == costs_of(available).weight_operands);
+  Task task = compute_task(TaskKind::weight_gradient, layer, micro_batch);
+  task.available = available;
+  task.first_micro_batch = first_micro_batch;
+  task.flops = costs_.weight_gradient_flops;
+  Slice scratch;
+  if (const auto bytes = costs_.weight_gradient_scratch; bytes > 0)
+    scratch = buffer(Tier::gpu, bytes, BufferKind::scratch, layer, micro_batch);
+  const Mode sum = first_micro_batch ? Mode::write : Mode::read_write;
+  return emit(task,
+              {access(input, Role::input, Mode::read), access(saved, Role::saved, Mode::read),
+               access(operands, Role::weight_operands, Mode::read),
+               access(gradient, Role::gradient, sum), access(scratch, Role::scratch, Mode::write)});
 }
 
 TaskId Program::embed_backward(int micro_batch, Slice activation_gradient, Slice gradient,

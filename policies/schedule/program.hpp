@@ -102,6 +102,16 @@ class Program {
   TaskId backward(int layer, int micro_batch, Slice parameters, Slice input, Slice saved,
                   SavedMask available, Slice activation_gradient, Slice gradient,
                   bool first_micro_batch, bool recomputes_output, Slice held = {});
+  // backward() in two passes. `operands`: weight_operand_bytes() of GPU memory, which the first
+  // writes and the second, the gradient of the weights, reads.
+  TaskId input_gradient(int layer, int micro_batch, Slice parameters, Slice input, Slice saved,
+                        SavedMask available, Slice activation_gradient, Slice operands,
+                        bool recomputes_output);
+  TaskId weight_gradient(int layer, int micro_batch, Slice input, Slice saved, SavedMask available,
+                         Slice operands, Slice gradient, bool first_micro_batch);
+  std::uint64_t weight_operand_bytes(SavedMask available) {
+    return costs_of(available).weight_operands;
+  }
   TaskId embed_backward(int micro_batch, Slice activation_gradient, Slice gradient,
                         bool first_micro_batch);
 
@@ -218,11 +228,12 @@ class Program {
     bool known = false;
     std::uint64_t saved = 0, forward_scratch = 0, backward_scratch = 0;
     std::array<double, 2> backward_flops{};  // recomputing the output, too: the second
+    std::uint64_t weight_operands = 0, input_gradient_scratch = 0;
   };
   // Of one micro-batch; the same for all tasks of a kind.
   struct TaskSizes {
-    double forward_flops = 0, head_flops = 0;
-    std::uint64_t head_scratch = 0, embed_backward_scratch = 0;
+    double forward_flops = 0, head_flops = 0, weight_gradient_flops = 0;
+    std::uint64_t head_scratch = 0, embed_backward_scratch = 0, weight_gradient_scratch = 0;
     std::vector<MaskCosts> by_mask;  // as many as there are masks
   };
   const MaskCosts& costs_of(SavedMask mask);

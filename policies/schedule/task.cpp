@@ -88,6 +88,10 @@ const char* to_string(TaskKind kind) {
       return "gradient_add";
     case TaskKind::send:
       return "send";
+    case TaskKind::input_gradient:
+      return "input_gradient";
+    case TaskKind::weight_gradient:
+      return "weight_gradient";
     case TaskKind::receive:
       return "receive";
   }

@@ -107,10 +107,13 @@ enum class TaskKind : std::uint8_t {
                    // of the groups before it
   // Between two stages of a pipeline (Task::group): a message is a `send` of the one and a
   // `receive` of the other, which run together; the n-th of a lane goes to the n-th of its other.
-  send,    // source -> another stage
-  receive  // destination, from another stage
+  send,     // source -> another stage
+  receive,  // destination, from another stage
+  // A backward in two passes (policies/model/weight_operands.hpp), of a stage.
+  input_gradient,  // parameters, input [, saved], activation_gradient in place -> weight_operands
+  weight_gradient  // input [, saved], weight_operands, gradient
 };
-inline constexpr int task_kind_count = 19;
+inline constexpr int task_kind_count = 21;
 // Which come first, and are all there are of one rank that sums a gradient in one group; and of
 // ranks or groups.
 inline constexpr int task_kind_count_of_one_rank = 12, task_kind_count_of_ranks = 17;
@@ -119,6 +122,15 @@ constexpr int task_kind_count_of(std::int64_t ranks, std::int64_t gradient_group
   return pipeline > 1                       ? task_kind_count
          : ranks > 1 || gradient_groups > 1 ? task_kind_count_of_ranks
                                             : task_kind_count_of_one_rank;
+}
+// Of the gradient of a layer's input and of its weights, or of one of them.
+inline constexpr bool is_backward(TaskKind kind) {
+  return kind == TaskKind::backward || kind == TaskKind::input_gradient ||
+         kind == TaskKind::weight_gradient;
+}
+// A pass of a layer.
+inline constexpr bool is_layer_pass(TaskKind kind) {
+  return kind == TaskKind::forward || is_backward(kind);
 }
 inline constexpr bool is_message(TaskKind kind) {
   return kind == TaskKind::send || kind == TaskKind::receive;
@@ -137,7 +149,8 @@ enum class BufferKind : std::uint8_t {
   head_gradient,        // the embedding unit's second accumulator: what a tied head contributes
   optimizer_state,      // [master | m | v] of a range of elements; moments fp32 or bf16
   checkpoint,           // (b, T, C) between layers
-  saved,                // tensors inside one layer, of one micro-batch (saved_layout)
+  saved,                // tensors inside one layer, of one micro-batch (saved_layout, or
+                        // weight_operands.hpp)
   activation_gradient,  // (b, T, C)
   scratch,              // inside one task
   norms,                // of one step: a norm_slot_bytes each for the units' sums of squares
@@ -197,7 +210,8 @@ enum class Role : std::uint8_t {
   scratch,
   source,
   destination,
-  norms
+  norms,
+  weight_operands
 };
 
 struct Access {
@@ -214,11 +228,12 @@ struct Task {
   Phase phase = Phase::forward;
   bool first_micro_batch : 1 =
       false;  // this task starts the gradient sum (overwrites the accumulator)
-  bool recomputes_output : 1 =
-      false;  // backward: recomputation runs the whole layer, as the papers' frameworks do
-  bool loss_only : 1 = false;  // head: the losses and no gradient
-  bool pageable : 1 = false;   // h2d, d2h: the host's side is not pinned; slower, same bytes
-  // backward: SavedMask of what `saved` holds, the rest is recomputed; barrier: waits_for();
+  bool recomputes_output : 1 = false;  // backward, input_gradient: recomputation runs the whole
+                                       // layer, as the papers' frameworks do
+  bool loss_only : 1 = false;          // head: the losses and no gradient
+  bool pageable : 1 = false;  // h2d, d2h: the host's side is not pinned; slower, same bytes
+  // backward and its two passes: SavedMask of what `saved` holds, the rest is recomputed; barrier:
+  // waits_for();
   // collectives: calls that move it one after the other, in equal parts, as frameworks make them;
   // 0: one
   std::uint16_t available = 0;

@@ -258,6 +258,9 @@ class SymbolicRun {
       case TaskKind::send:
       case TaskKind::receive:
         fail("a collective or a message by itself");
+      case TaskKind::input_gradient:
+      case TaskKind::weight_gradient:
+        fail("a pass that stages alone have");
     }
   }
   void on_gpu(const Task& task, int unit) {

@@ -1,0 +1,46 @@
+// A layer's backward in two passes, and what the first one leaves for the second: the gradient of
+// the layer's input, which the layer below waits for, and then that of its weights, which waits for
+// nothing but memory (Qi et al., "Zero Bubble Pipeline Parallelism", ICLR 2024).
+//
+// The gradient of the weights is made of activations that the layer's matrices and norms have read,
+// and of the gradients of what these have made. Both lie in one buffer: first the activations that
+// forward did not save, as saved_layout() has them, then the gradients, each (b, T, width).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "policies/model/saved.hpp"
+
+namespace spillway {
+
+// The gradients, in the order of the buffer: of the layer's output; of the feed-forward's first
+// product; of the second norm; of the sum before it; of queries, keys and values, as the product
+// makes them; of the first norm; and with qk_norm of the normed queries and keys.
+enum class OutputGradient : std::uint8_t { output, up, norm2, residual, qkv, norm1, query_key };
+inline constexpr std::size_t output_gradient_count = 7;
+
+// Columns per token of each; 0: the model has none.
+std::array<std::int64_t, output_gradient_count> output_gradient_widths(const ModelSpec& model);
+
+// The activations that the gradient of the weights is made of, beside the layer's input.
+SavedMask activations_of_weights(const ModelSpec& model);
+// Those of them that the first pass keeps, where `available` were saved.
+inline SavedMask kept_for_weights(const ModelSpec& model, SavedMask available) {
+  return static_cast<SavedMask>(activations_of_weights(model) & ~available);
+}
+
+// Bytes of an element of the gradients: the CPU backend keeps them in fp32.
+std::uint64_t output_gradient_element_bytes(const Problem& problem);
+// Bytes of the buffer, for one micro-batch.
+std::uint64_t weight_operand_bytes(const Problem& problem, SavedMask available);
+
+// Scratch of both passes (scratch.hpp has that of a whole backward). The first has what a whole
+// backward has; on the CPU in bf16 no sum of the gradient of the weights, but fp32 copies of what
+// it keeps of one sequence. The second has none, but on the CPU in bf16: the sum where gradients
+// have 16 bits, and of one sequence fp32 copies of the input and of the activations.
+std::uint64_t input_gradient_scratch_bytes(const Problem& problem, SavedMask available);
+std::uint64_t weight_gradient_scratch_bytes(const Problem& problem);
+
+}  // namespace spillway
