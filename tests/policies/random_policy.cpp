@@ -188,6 +188,8 @@ class RandomPolicy : public Policy {
     changes_order_ = dice_.chance(0.3);
     updates_ = dice_.habit();
     waits_ = dice_.habit() / 5;
+    splits_ = dice_.habit();
+    pays_ = dice_.habit() / 2;
     cut_units();
     // Host memory is lent to what is delayed by the order of all steps.
     const auto is_delayed = [](const Part& part) { return part.when == When::delayed; };
@@ -211,11 +213,15 @@ class RandomPolicy : public Policy {
     for (Part& part : waiting_) part.is_of_last_step = true;
     at_.assign(static_cast<std::size_t>(micro_batches_), 0);
     done_.assign(static_cast<std::size_t>(2 * layers_), 0);
+    summed_.assign(static_cast<std::size_t>(layers_), 0);
+    owed_.assign(static_cast<std::size_t>(layers_), {});
     while (const std::optional<int> m = next()) {
       visit(step, *m);
+      while (dice_.chance(pays_)) pay(step, static_cast<int>(dice_.below(owed_.size())));
       for (std::size_t k = waiting_.size(); k > 0 && dice_.chance(updates_); --k) update_one(step);
       if (dice_.chance(waits_)) step.wait();
     }
+    for (int layer = 0; layer < layers_; ++layer) pay_all(step, layer);
     update_all(step, [](const Part& part) { return part.when != When::delayed; });
     if (dice_.chance(waits_)) step.wait();
   }
@@ -289,10 +295,36 @@ class RandomPolicy : public Policy {
       return step.forward(place, m);
     }
     const int layer = last_place() - place;
-    step.backward(layer, m);
+    if (dice_.chance(splits_)) {
+      step.input_gradient(layer, m);
+      owed_[static_cast<std::size_t>(layer)].push_back(m);
+    } else {
+      if (options_.ascending) pay_all(step, layer);
+      step.backward(layer, m);
+      add_up(layer);
+    }
     if (++done(place) < micro_batches_) return;
     for (const Part& part : parts_) {
-      if (layer_with(part.unit, layers_) == layer) waiting_.push_back(part);
+      if (part.unit >= layers_ && layer_with(part.unit, layers_) == layer) waiting_.push_back(part);
+    }
+  }
+
+  // The gradient of the weights of a layer, where any is owed.
+  void pay(Step& step, int layer) const {
+    std::vector<int>& owed = owed_[static_cast<std::size_t>(layer)];
+    if (owed.empty()) return;
+    const std::size_t k = options_.ascending ? 0 : dice_.below(owed.size());
+    step.weight_gradient(layer, owed[k]);
+    owed.erase(owed.begin() + static_cast<std::ptrdiff_t>(k));
+    add_up(layer);
+  }
+  void pay_all(Step& step, int layer) const {
+    while (!owed_[static_cast<std::size_t>(layer)].empty()) pay(step, layer);
+  }
+  void add_up(int layer) const {
+    if (++summed_[static_cast<std::size_t>(layer)] < micro_batches_) return;
+    for (const Part& part : parts_) {
+      if (part.unit == layer) waiting_.push_back(part);
     }
   }
 
@@ -325,11 +357,13 @@ class RandomPolicy : public Policy {
   mutable int layers_ = 0, head_ = 0, micro_batches_ = 0, group_ = 1;
   mutable Order order_ = Order::mixed;
   mutable bool changes_order_ = false, is_first_step_ = true;
-  mutable double updates_ = 0, waits_ = 0;
-  mutable std::vector<Part> parts_;    // of all units
-  mutable std::vector<Part> waiting_;  // gradient complete, not updated
-  mutable std::vector<int> at_;        // by micro-batch: its next place
-  mutable std::vector<int> done_;      // by place: visits
+  mutable double updates_ = 0, waits_ = 0, splits_ = 0, pays_ = 0;
+  mutable std::vector<Part> parts_;             // of all units
+  mutable std::vector<Part> waiting_;           // gradient complete, not updated
+  mutable std::vector<int> at_;                 // by micro-batch: its next place
+  mutable std::vector<int> done_;               // by place: visits
+  mutable std::vector<int> summed_;             // by layer: gradients of weights
+  mutable std::vector<std::vector<int>> owed_;  // by layer: micro-batches whose weights come later
 };
 
 }  // namespace

@@ -49,13 +49,17 @@ inline void SymbolicRun::check_counts() const {
   };
   for (int step = 0; step < schedule_.steps(); ++step) {
     for (int m = 0; m < micro_batches_; ++m) {
-      expect(step, TaskKind::embed_forward, layers_, m);
-      expect(step, TaskKind::head, head_, m);
+      if (has_embedding(problem_.model)) expect(step, TaskKind::embed_forward, layers_, m);
+      if (has_head(problem_.model)) expect(step, TaskKind::head, head_, m);
       for (int l = 0; l < layers_; ++l) expect(step, TaskKind::forward, l, m);
       if (schedule_.evaluates()) continue;
-      if (trained(layers_) > 0) expect(step, TaskKind::embed_backward, layers_, m);
+      if (trained(layers_) > 0 && has_embedding(problem_.model))
+        expect(step, TaskKind::embed_backward, layers_, m);
       for (int l = 0; l < layers_; ++l) {
-        if (trained(l) > 0) expect(step, TaskKind::backward, l, m);
+        if (trained(l) == 0) continue;
+        const bool in_two = count_.count({step, TaskKind::input_gradient, l, m}) > 0;
+        expect(step, in_two ? TaskKind::input_gradient : TaskKind::backward, l, m);
+        if (in_two) expect(step, TaskKind::weight_gradient, l, m);
       }
     }
     const bool has_norms = problem_.workload.needs_norms() && !schedule_.evaluates();

@@ -3,7 +3,9 @@
 //
 // Of several ranks, each has a run with memory of its own. A run stops before every collective,
 // which the ranks then do together (ranks_dataflow.cpp). Gradients then have the name of the sum
-// that they are, and whoever joins the runs says which name a complete gradient must have.
+// that they are, and whoever joins the runs says which name a complete gradient must have. A stage
+// of a pipeline runs by itself: what another one sends is what it should be, and what it sends is
+// checked.
 #pragma once
 
 #include <fmt/format.h>
@@ -18,6 +20,8 @@
 
 #include "policies/model/saved.hpp"
 #include "policies/model/scratch.hpp"
+#include "policies/model/stages.hpp"
+#include "policies/model/weight_operands.hpp"
 #include "policies/schedule/schedule.hpp"
 #include "tests/policies/shadow_memory.hpp"
 
@@ -255,12 +259,14 @@ class SymbolicRun {
       case TaskKind::reduce_scatter:
       case TaskKind::all_reduce:
       case TaskKind::norms_reduce:
+        fail("a collective by itself");
       case TaskKind::send:
       case TaskKind::receive:
-        fail("a collective or a message by itself");
+        return message(task);
       case TaskKind::input_gradient:
+        return input_gradient(task);
       case TaskKind::weight_gradient:
-        fail("a pass that stages alone have");
+        return weight_gradient(task);
     }
   }
   void on_gpu(const Task& task, int unit) {
@@ -360,6 +366,40 @@ class SymbolicRun {
     reads(into, gradient(held, task.layer, task.step, before), 0);
     writes(into, gradient(held, task.layer, task.step, before | members(group)), 0);
   }
+  // The input of a layer, and what its output is to the next one, in the whole model.
+  int input_of(int layer) const { return static_cast<int>(whole_layer(problem_.model, layer)); }
+  int output_of(int layer) const { return input_of(layer) + 1; }
+  Value input(const Task& task) const {
+    return activation(Held::activation, input_of(task.layer), task);
+  }
+  Value output(const Task& task) const {
+    return activation(Held::activation, output_of(task.layer), task);
+  }
+  Value input_gradient_of(const Task& task) const {
+    return activation(Held::activation_gradient, input_of(task.layer), task);
+  }
+  Value output_gradient_of(const Task& task) const {
+    return activation(Held::activation_gradient, output_of(task.layer), task);
+  }
+  void message(const Task& task) {
+    require(problem_.workload.pipeline > 1, "a message by itself");
+    const bool of_head =
+        task.lane == Lane::stage_gradient_in || task.lane == Lane::stage_gradient_out;
+    Value value;
+    if (task.micro_batch < 0) {  // sums of a tied embedding
+      require(task.layer == layers_ && head_ == layers_, "a sum that nobody shares");
+      value = gradient(of_head ? Held::head_gradient : Held::gradient, task.layer, task.step,
+                       (std::uint64_t{1} << micro_batches_) - 1);
+    } else {
+      value = task.lane == Lane::stage_in            ? input(task)
+              : task.lane == Lane::stage_out         ? output(task)
+              : task.lane == Lane::stage_gradient_in ? output_gradient_of(task)
+                                                     : input_gradient_of(task);
+    }
+    if (task.kind == TaskKind::receive)
+      return writes(operand(Role::destination, task.bytes, Tier::gpu), value, 0);
+    reads(operand(Role::source, task.bytes, Tier::gpu), value, 0);
+  }
   void embed_forward(const Task& task) {
     on_gpu(task, layers_);
     reads_parameters(task);
@@ -369,35 +409,62 @@ class SymbolicRun {
     on_gpu(task, task.layer);
     require(task.layer >= 0 && task.layer < layers_, "no such layer");
     reads_parameters(task);
-    reads(hidden(Role::input), activation(Held::activation, task.layer, task), 0);
+    reads(hidden(Role::input), input(task), 0);
     scratch(forward_scratch_bytes(problem_, task.saves));
     saved(task, task.saves,
           [&](const Access& part, const Value& value) { writes(part, value, 0); });
-    writes(hidden(Role::output), activation(Held::activation, task.layer + 1, task), 0);
+    writes(hidden(Role::output), output(task), 0);
   }
   void head(const Task& task) {
     on_gpu(task, head_);
     reads_parameters(task);
     const Access& access = hidden(Role::activation_gradient);
-    reads(access, activation(Held::activation, layers_, task), 0);
+    reads(access, activation(Held::activation, output_of(layers_ - 1), task), 0);
     scratch(head_scratch_bytes(problem_));
     require(task.loss_only == schedule_.evaluates(),
             "a gradient in an evaluation, or none without");
     if (task.loss_only) return require(!find(Role::head_gradient), "a gradient of a loss alone");
-    writes(access, activation(Held::activation_gradient, layers_, task), 0);
+    writes(access, activation(Held::activation_gradient, output_of(layers_ - 1), task), 0);
     accumulates(Role::head_gradient, head_ == layers_ ? Held::head_gradient : Held::gradient, task);
   }
-  void backward(const Task& task) {
+  void reads_activations(const Task& task) {
     on_gpu(task, task.layer);
     require(task.layer >= 0 && task.layer < layers_, "no such layer");
-    reads_parameters(task);
-    reads(hidden(Role::input), activation(Held::activation, task.layer, task), 0);
+    reads(hidden(Role::input), input(task), 0);
     saved(task, task.available,
           [&](const Access& part, const Value& value) { reads(part, value, 0); });
+  }
+  void backward_with(const Task& task, std::uint64_t scratch_bytes) {
+    reads_activations(task);
+    reads_parameters(task);
     const Access& access = hidden(Role::activation_gradient);
-    reads(access, activation(Held::activation_gradient, task.layer + 1, task), 0);
-    scratch(backward_scratch_bytes(problem_, task.available));
-    writes(access, activation(Held::activation_gradient, task.layer, task), 0);
+    reads(access, output_gradient_of(task), 0);
+    scratch(scratch_bytes);
+    writes(access, input_gradient_of(task), 0);
+  }
+  void backward(const Task& task) {
+    backward_with(task, backward_scratch_bytes(problem_, task.available));
+    accumulates(Role::gradient, Held::gradient, task);
+  }
+  // What the first pass leaves for the second.
+  Value operands_of(const Task& task) const {
+    Value value = activation(Held::saved, task.layer, task);
+    value.first = std::uint64_t{1} << 32;
+    return value;
+  }
+  const Access& weight_operands(const Task& task) const {
+    return operand(Role::weight_operands, weight_operand_bytes(problem_, task.available),
+                   Tier::gpu);
+  }
+  void input_gradient(const Task& task) {
+    require(problem_.workload.pipeline > 1, "a pass that stages alone have");
+    backward_with(task, input_gradient_scratch_bytes(problem_, task.available));
+    writes(weight_operands(task), operands_of(task), 0);
+  }
+  void weight_gradient(const Task& task) {
+    reads_activations(task);
+    reads(weight_operands(task), operands_of(task), 0);
+    scratch(weight_gradient_scratch_bytes(problem_));
     accumulates(Role::gradient, Held::gradient, task);
   }
   void embed_backward(const Task& task) {

@@ -147,6 +147,7 @@ struct StepOptions {
   const std::vector<float>* head_parameters = nullptr;  // null: the head unit, as it should be
   NoiseKey step_noise = step_noise_key(1, 1);           // of dropout
   const std::vector<std::int32_t>* starts = nullptr;    // (B, T); null: no borders
+  bool weights_later = false;  // backward in two passes, the second of all layers at the end
 };
 
 inline std::int64_t counted(const std::vector<std::int32_t>& targets) {
@@ -227,7 +228,21 @@ ModelStepResult run_step_of(const Model& model, const Problem& problem, const Un
                losses.data(), head_scratch.data(), result.token_losses.data() + row,
                counted(targets));
     for (const double loss : losses) result.loss += loss;
-    for (std::size_t layer = layers; layer-- > first_trained;)
+    std::vector<Guarded> operands(layers, Guarded(weight_operand_bytes(problem, available)));
+    Guarded input_scratch(input_gradient_scratch_bytes(problem, available)),
+        weight_scratch(weight_gradient_scratch_bytes(problem));
+    for (std::size_t layer = layers; options.weights_later && layer-- > first_trained;)
+      model.layer_input_gradient(kept[layer].data(), x[layer].data(),
+                                 saves ? saved[layer].data() : nullptr, available,
+                                 options.recomputes_output, gradient.data(), operands[layer].data(),
+                                 input_scratch.data(), starts);
+    for (std::size_t layer = layers; options.weights_later && layer-- > first_trained;)
+      model.layer_weight_gradient(x[layer].data(), saves ? saved[layer].data() : nullptr, available,
+                                  operands[layer].data(), as_gradient(result.gradients[layer]),
+                                  first, weight_scratch.data());
+    for (const Guarded& one : operands) result.memory_respected &= one.intact();
+    result.memory_respected &= input_scratch.intact() && weight_scratch.intact();
+    for (std::size_t layer = layers; !options.weights_later && layer-- > first_trained;)
       model.layer_backward(
           kept[layer].data(), x[layer].data(), saves ? saved[layer].data() : nullptr, available,
           options.recomputes_output, gradient.data(), as_gradient(result.gradients[layer]), first,

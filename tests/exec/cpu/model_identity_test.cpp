@@ -67,9 +67,13 @@ void check_saved(const Case& test, int mask, const ModelStepResult& expected) {
   StepOptions options;
   options.available = static_cast<SavedMask>(mask);
   options.recomputes_output = mask % 2 == 0;
-  const ModelStepResult result = test.run(options);
-  CHECK(same_bits(result, expected));
-  CHECK(result.memory_respected);
+  for (const bool weights_later : {false, true}) {
+    if (weights_later && test.problem.model.has_adapters()) continue;
+    options.weights_later = weights_later;
+    const ModelStepResult result = test.run(options);
+    CHECK(same_bits(result, expected));
+    CHECK(result.memory_respected);
+  }
 }
 
 }  // namespace
@@ -139,7 +143,10 @@ TEST_CASE("Gradients are bit-identical for every kernel variant") {
       if (!cpu_variant_available(variant)) continue;
       options.variant = variant;
       INFO(cpu_kernels(variant).name);
-      CHECK(same_bits(test.run(options), plain));
+      for (const bool weights_later : {false, true}) {
+        options.weights_later = weights_later && !test.problem.model.has_adapters();
+        CHECK(same_bits(test.run(options), plain));
+      }
     }
   }
 }

@@ -80,6 +80,8 @@ const char* const trained_in_stages[] = {"gpipe",
                                          "1f1b",
                                          "1f1b:parameters=ssd,optimizer_state=ssd,checkpoints=ssd",
                                          "gpipe:optimizer_state=host,recompute=full",
+                                         "zb-h1",
+                                         "zb-h1:parameters=host,recompute=needed,checkpoints=ssd",
                                          "resident",
                                          "zero-offload",
                                          "zero-infinity",
@@ -124,7 +126,7 @@ TEST_CASE("stages: the same in bf16, clipped, with narrow moments, in chunks, an
     };
     const Course alone = train(with("resident"));
     for (const int stages : {2, 4}) {
-      for (const char* policy : {"1f1b", "interleaved", "zero-infinity"}) {
+      for (const char* policy : {"1f1b", "interleaved", "zb-h1", "zero-infinity"}) {
         INFO(stages << " stages, " << policy);
         check_same(alone, train_in_stages(with(policy), stages));
       }

@@ -27,7 +27,7 @@ Problem problem_of(const std::string& machine, const WorkloadTexts& workload,
 }  // namespace
 
 TEST_CASE("Stages take what whole stages take that are simulated by another model") {
-  for (const char* order : {"gpipe", "1f1b", "interleaved"}) {
+  for (const char* order : {"gpipe", "1f1b", "interleaved", "zb-h1"}) {
     INFO(order);
     const std::vector<std::string> memory = {"gpu.memory=200GB"};
     const Problem problem = problem_of(

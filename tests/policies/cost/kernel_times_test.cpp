@@ -89,6 +89,39 @@ TEST_CASE("Tasks that differ in what they recompute are looked up apart") {
   CHECK(times.estimate(recomputes).seconds == Approx(30e-9));
 }
 
+TEST_CASE("A backward in two passes takes what a whole one does, unless the second was measured") {
+  Problem problem = small_problem(cpu_machine(2));
+  const SavedMask everything = saved_all(problem.model);
+  Task all = compute(TaskKind::backward, backward_flops(problem, everything, false));
+  Task nothing = compute(TaskKind::backward, backward_flops(problem, saved_none, false));
+  all.available = everything;
+  problem.machine.kernels = {
+      kernel("backward", kernel_shape(problem, all), all.flops, 20'000'000),
+      kernel("backward", kernel_shape(problem, nothing), nothing.flops, 32'000'000)};
+  const auto seconds = [&](TaskKind kind, SavedMask available, double flops) {
+    Task task = compute(kind, flops);
+    task.available = available;
+    return KernelTimes(problem).estimate(task).seconds;
+  };
+  const double flops = weight_gradient_flops(problem);
+  const auto weights = [&] { return seconds(TaskKind::weight_gradient, saved_none, flops); };
+  const auto input = [&](SavedMask available) {
+    return seconds(TaskKind::input_gradient, available,
+                   input_gradient_flops(problem, available, false));
+  };
+  CHECK(weights() == Approx(0.020 * flops / all.flops));
+  CHECK(input(everything) + weights() == Approx(0.020));
+  CHECK(input(saved_none) + weights() == Approx(0.032));
+  Task measured = compute(TaskKind::weight_gradient, flops);
+  problem.machine.kernels.push_back(
+      kernel("weight_gradient", kernel_shape(problem, measured), flops, 9'000'000));
+  CHECK(weights() == Approx(0.009));
+  CHECK(input(everything) == Approx(0.011));
+  // A machine of rates alone.
+  problem.machine.kernels.clear();
+  CHECK(input(everything) + weights() == Approx(all.flops / problem.machine.gpu.flops));
+}
+
 TEST_CASE("A layer that keeps some of its tensors lies between the ones that keep all and none") {
   Problem problem = small_problem(cpu_machine(2));
   Task all = compute(TaskKind::backward, 2e9);

@@ -172,6 +172,17 @@ TEST_CASE("With the rate of products, what a layer does beside them takes the by
   // Norms' backward 4 and 4, GELU's 12, the bias of q, k and v 3, attention's 2, in five kernels.
   CHECK(beside(backward_task(problem, saved_all(problem.model), false), 2 * attention) ==
         Approx(25 * tensor + 5 * kernel));
+  // In two passes: the second has a product a matrix, and the first the rest.
+  Task input = backward_task(problem, saved_all(problem.model), false), weights = input;
+  input.kind = TaskKind::input_gradient;
+  weights.kind = TaskKind::weight_gradient;
+  double products = 0;
+  for (const auto& [in, out] : {std::pair(128, 384), {128, 128}, {128, 512}, {512, 128}})
+    products += ShapeTimes(problem).product_seconds({out, in, 512}, 512);
+  CHECK(ShapeTimes(problem).seconds(weights) == Approx(products));
+  CHECK(
+      ShapeTimes(problem).seconds(input) + ShapeTimes(problem).seconds(weights) ==
+      Approx(ShapeTimes(problem).seconds(backward_task(problem, saved_all(problem.model), false))));
   // The head's norm, forward and backward, and its logits, read and written, of 512 rows.
   const ShapeTimes times(problem);
   const double head = times.product_seconds({512, 256, 128}, 512) +

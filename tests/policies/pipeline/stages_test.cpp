@@ -5,14 +5,18 @@
 #include <fmt/format.h>
 
 #include <catch2/catch.hpp>
+#include <functional>
 #include <map>
+#include <random>
 #include <set>
 
 #include "policies/model/units.hpp"
 #include "policies/schedule/messages.hpp"
 #include "tests/policies/dataflow.hpp"
 #include "tests/policies/input_error.hpp"
+#include "tests/policies/movement/orders.hpp"
 #include "tests/policies/races.hpp"
+#include "tests/policies/random_policy.hpp"
 #include "tests/policies/schedules.hpp"
 
 using namespace spillway;
@@ -80,8 +84,10 @@ std::string find_wait_for_ever(const std::vector<Schedule>& stages) {
 
 std::string find_error(const std::vector<Schedule>& stages) {
   for (const Schedule& schedule : stages) {
+    const bool has_norms = schedule.problem().workload.needs_norms();
     for (const std::string& error :
-         {find_overlap(schedule), find_race(schedule), find_state_write_error(schedule)}) {
+         {find_overlap(schedule), find_race(schedule), find_state_write_error(schedule),
+          has_norms ? "" : find_dataflow_error(schedule)}) {
       if (!error.empty()) return fmt::format("stage {}: {}", schedule.problem().rank, error);
     }
   }
@@ -172,7 +178,7 @@ TEST_CASE("So it is with norms of gradients, uneven stages, chunks, a head of it
     Problem problem = in_stages(tiny_problem(12, 6, Precision::fp32), 3);
     problem.workload.clip = {scope, 1};
     for (const char* policy :
-         {"gpipe", "1f1b", "interleaved", "interleaved:chunks=4",
+         {"gpipe", "1f1b", "interleaved", "interleaved:chunks=4", "zb-h1",
           "1f1b:optimizer_state=ssd,parameters=ssd,checkpoints=ssd", "zero-infinity", "resident"}) {
       INFO(policy);
       problem.model.layers = 12;
@@ -186,6 +192,94 @@ TEST_CASE("So it is with norms of gradients, uneven stages, chunks, a head of it
     problem.model.layers = 12;
     REQUIRE(find_error(schedules_of_stages(problem, "interleaved", 2)) == "");
   }
+}
+
+TEST_CASE("Stages of any legal choice: every task reads what it must, nobody waits for ever") {
+  std::size_t built = 0, split = 0;
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    std::mt19937_64 random(seed);
+    const int stages = 2 + static_cast<int>(random() % 3);
+    Problem problem = in_stages(tiny_problem(stages * (1 + static_cast<int>(random() % 3)),
+                                             1 + static_cast<int>(random() % 5),
+                                             random() % 2 ? Precision::bf16 : Precision::fp32),
+                                stages);
+    problem.workload.gradient = random() % 2 ? GradientWidth::bits32 : GradientWidth::automatic;
+    if (random() % 2 == 0) make_llama(problem.model, random());
+    const auto policy = make_random_policy({seed, random() % 2 == 0});
+    INFO("seed " << seed);
+    std::vector<Schedule> all;
+    try {
+      for (problem.rank = 0; problem.rank < stages; ++problem.rank)
+        all.push_back(build_schedule(problem.of_stage(1), *policy, 2));
+    } catch (const InputError& error) {
+      // Orders of two stages need not suit each other.
+      REQUIRE_THAT(error.what(), Catch::Contains("waits for ever"));
+      continue;
+    }
+    REQUIRE(find_error(all) == "");
+    ++built;
+    for (const Schedule& schedule : all) {
+      for (const Task& task : schedule.tasks()) split += task.kind == TaskKind::weight_gradient;
+    }
+  }
+  CHECK(built > 50);
+  CHECK(split > 500);
+}
+
+TEST_CASE("In zb-h1 gradients are sent before those of the weights are made, as many as wait") {
+  const std::vector<Schedule> stages =
+      schedules_of_stages(in_stages(tiny_problem(8, 6), 4), "zb-h1", 1);
+  for (std::size_t stage = 0; stage < 4; ++stage) {
+    INFO("stage " << stage);
+    std::map<int, std::size_t> inputs, weights, sent;  // by micro-batch: of its first layer
+    const auto tasks = stages[stage].tasks();
+    for (std::size_t t = 0; t < tasks.size(); ++t) {
+      if (tasks[t].kind == TaskKind::input_gradient) inputs[tasks[t].micro_batch] = t;
+      if (tasks[t].kind == TaskKind::weight_gradient) weights[tasks[t].micro_batch] = t;
+      if (tasks[t].lane == Lane::stage_gradient_out && tasks[t].micro_batch >= 0)
+        sent[tasks[t].micro_batch] = t;
+      CHECK(tasks[t].kind != TaskKind::backward);
+    }
+    CHECK(inputs.size() == 6);
+    CHECK(weights.size() == 6);
+    CHECK(sent.size() == (stage == 0 ? 0 : 6));
+    for (const auto& [m, at] : sent) CHECK(at < weights[m]);
+    // As many micro-batches later as there are stages before it.
+    for (int m = 0; m + static_cast<int>(stage) < 6; ++m) {
+      CHECK(inputs[m + static_cast<int>(stage)] < weights[m]);
+      if (m + static_cast<int>(stage) + 1 < 6)
+        CHECK(weights[m] < inputs[m + static_cast<int>(stage) + 1]);
+    }
+  }
+}
+
+TEST_CASE("Gradients of weights come once, after those of inputs, and from all micro-batches") {
+  const Problem problem = in_stages(tiny_problem(4, 2), 2).of_stage(1);
+  const auto order = [&](const std::function<void(Step&)>& last) {
+    return [=](Step& step) {
+      for (const int m : step.ascending()) {
+        for (const int layer : step.upward()) step.forward(layer, m);
+        for (const int layer : step.downward()) step.input_gradient(layer, m);
+      }
+      last(step);
+      for (const int layer : step.upward()) step.update(layer);
+      for (const int unit : step.outer()) step.update(unit);
+    };
+  };
+  const auto check = [&](const std::function<void(Step&)>& last, const char* why) {
+    check_error([&] { work_of(problem, Plan{}, 1, order(last)); }, why, "a call of Step needs");
+  };
+  check([](Step& step) { step.weight_gradient(0, 0); },
+        "weight_gradient of layer 0, micro-batch 1: it is missing");
+  check(
+      [](Step& step) {
+        step.weight_gradient(1, 1);
+        step.weight_gradient(1, 1);
+      },
+      "weight_gradient of layer 1, micro-batch 1: it is there already");
+  check([](Step& step) { step.weight_gradient(2, 0); }, "layers are 0 to 1");
+  check_error([&] { work_of(problem, Plan{}, 1, [](Step& step) { step.weight_gradient(1, 0); }); },
+              "the gradient of its input comes first", "a call of Step needs");
 }
 
 TEST_CASE("A stage of 1F1B holds as many micro-batches as there are stages from it on") {
