@@ -255,7 +255,7 @@ class AblationText {
   void head() {
     const Ablation& ablation = why_.ablation;
     std::string order = ablation.given == 0
-                            ? "each time the one that gains most from there, with what it needs"
+                            ? "or with those that it needs in A, each time what gains most"
                             : "those asked for first, then what gains most";
     if (!ablation.ranked) order += "; the last by what they gain alone";
     text_ += fmt::format(
@@ -310,9 +310,20 @@ class AblationText {
   void explain(const AblationStep& one) {
     const std::vector<PlanSetting>& all = why_.settings.all();
     for (const std::size_t k : one.settings) text_ += fmt::format("      {}\n", all[k].help);
-    if (!one.why_together.empty())
-      text_ +=
-          fmt::format("      together: the first has no plan by itself, {}\n", one.why_together);
+    if (one.why_together.empty()) return;
+    text_ += fmt::format("      together: the first has no plan by itself, {}\n", one.why_together);
+    for (const std::size_t k : one.settings) add_effects(k, 0);
+  }
+
+  // What a setting gains alone and last, where that is known and no less than `least`.
+  void add_effects(std::size_t setting, double least) {
+    const SettingEffect& effect = why_.ablation.effects[setting];
+    for (const auto& [name, gain] :
+         {std::pair{"alone", &effect.alone}, std::pair{"last", &effect.last}}) {
+      if (!gain->seconds || std::abs(*gain->seconds) < least) continue;
+      text_ += fmt::format("      but {} {}: {}\n", why_.settings.all()[setting].name, name,
+                           times_(*gain->seconds));
+    }
   }
 
   // Steps in a row that change next to nothing, as one.
@@ -345,19 +356,9 @@ class AblationText {
   // Of the settings of small steps, those that would matter elsewhere.
   void add_large_effects() {
     const double least = too_small_for_a_row * std::max(why_.a_seconds(), why_.b_seconds());
-    std::string list;
     for (const std::size_t i : small_) {
-      for (const std::size_t k : why_.ablation.steps[i].settings) {
-        const SettingEffect& effect = why_.ablation.effects[k];
-        for (const auto& [name, gain] :
-             {std::pair{"alone", &effect.alone}, std::pair{"last", &effect.last}}) {
-          if (!gain->seconds || std::abs(*gain->seconds) < least) continue;
-          list += fmt::format("      but {} {}: {}\n", why_.settings.all()[k].name, name,
-                              times_(*gain->seconds));
-        }
-      }
+      for (const std::size_t k : why_.ablation.steps[i].settings) add_effects(k, least);
     }
-    text_ += list;
   }
 
   void residual(const char* what, double gain, double after) {

@@ -62,8 +62,9 @@ PageTable kinds_table(const Validation& v) {
                    {"predicted", true, "seconds a step, all tasks of the kind added up"},
                    {"measured", true, "seconds a step, all tasks of the kind added up"},
                    {"error", true, "predicted / measured - 1"},
-                   {"on the critical path, predicted", true, "seconds a step"},
-                   {"on it, measured", true, "seconds a step"}};
+                   {"on the longest chain, predicted", true,
+                    "of tasks that wait for each other: seconds a step"},
+                   {"on it, measured", true, "of tasks that wait for each other: seconds a step"}};
   for (const Quantity& kind : v.comparison.kinds) {
     std::vector<Cell> row = {{kind.name},
                              seconds_cell(kind.predicted_seconds),

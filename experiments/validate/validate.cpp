@@ -19,13 +19,17 @@ namespace spillway {
 
 namespace {
 
-// Time by kind on the critical path of one run of the schedule, tasks weighing `weights`, per step.
+// Time by kind on the longest chain of tasks of one run of the schedule, which weigh `weights`, per
+// step: of the steps that count in traces/compare.hpp, too.
 std::map<std::string, double> critical_seconds(const Schedule& schedule,
                                                std::span<const std::int64_t> weights) {
+  const int first = schedule.steps() > 1 ? 1 : 0;  // the first one fills the pipeline
   std::map<std::string, double> seconds;
   for (const TaskId id : schedule.critical_path(weights)) {
-    seconds[to_string(schedule.tasks()[id].kind)] +=
-        static_cast<double>(weights[id]) / 1e9 / schedule.steps();
+    const Task& task = schedule.tasks()[id];
+    if (task.step < first || task.phase == Phase::epilogue) continue;
+    seconds[to_string(task.kind)] +=
+        static_cast<double>(weights[id]) / 1e9 / (schedule.steps() - first);
   }
   return seconds;
 }

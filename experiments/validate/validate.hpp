@@ -13,7 +13,8 @@
 
 namespace spillway {
 
-// Time on the critical path, by task kind, in seconds per step; largest first.
+// Time on the longest chain of tasks each of which waits for the one before it, by task kind, in
+// seconds per steady step; largest first.
 struct CriticalShare {
   std::string kind;
   double predicted_seconds = 0;

@@ -1,8 +1,10 @@
 #include "experiments/why/ablation.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <mutex>
+#include <numeric>
 
 #include "base/errors.hpp"
 #include "experiments/plan/in_parallel.hpp"
@@ -26,6 +28,7 @@ class AblationSearch {
     const std::vector<std::size_t> first = settings_.find(options_.first);
     if (!find_ends()) return std::move(answer_);
     find_effects();
+    find_needs();
     for (const std::size_t setting : first) change(setting);
     answer_.given = first.size();
     change_greedily();
@@ -110,6 +113,18 @@ class AblationSearch {
       answer_.effects.push_back(std::move(effect));
     }
   }
+  // What the settings need in a that cannot be changed there by themselves and that b loses much
+  // without.
+  void find_needs() {
+    std::vector<std::size_t> all(count_);
+    std::iota(all.begin(), all.end(), std::size_t{0});
+    needs_.resize(count_);
+    for (std::size_t k = 0; k < count_ && tasks_ <= options_.most_tasks; ++k) {
+      const std::optional<double> lost = answer_.effects[k].last.seconds;
+      if (!answer_.effects[k].alone.seconds && lost && *lost >= little * answer_.a_seconds)
+        needs_[k] = needed_by(k, all);
+    }
+  }
   Changed only(std::size_t k) const {
     Changed one(count_, false);
     one[k] = true;
@@ -158,6 +173,29 @@ class AblationSearch {
     why_waiting_.clear();
   }
 
+  // A setting that is changed next, and those that are changed with it.
+  using Bundle = std::vector<std::size_t>;
+  Changed with(const Bundle& bundle) const {
+    Changed next = current_;
+    for (const std::size_t one : waiting_) next[one] = true;
+    for (const std::size_t one : bundle) next[one] = true;
+    return next;
+  }
+  // Of the settings that are left: each by itself or, where that does not run, with what it needs
+  // in a.
+  std::vector<Bundle> bundles(const std::vector<std::size_t>& left) {
+    std::vector<Bundle> all;
+    for (const std::size_t one : left) all.push_back({one});
+    for (const std::size_t one : left) {
+      if (needs_[one].empty() || at(with(one)).seconds) continue;
+      Bundle bundle = {one};
+      std::copy_if(needs_[one].begin(), needs_[one].end(), std::back_inserter(bundle),
+                   [&](std::size_t other) { return !is_changed(other); });
+      if (bundle.size() > 1 && bundle.size() < left.size()) all.push_back(std::move(bundle));
+    }
+    return all;
+  }
+
   void change_greedily() {
     for (std::vector<std::size_t> left = unchanged(); !left.empty(); left = unchanged()) {
       if (tasks_ > options_.most_tasks) {
@@ -168,15 +206,15 @@ class AblationSearch {
       std::vector<Changed> tries;
       for (const std::size_t one : left) tries.push_back(with(one));
       try_all(tries);
-      std::optional<std::size_t> best;
-      for (const std::size_t one : left) {
+      std::optional<Bundle> best;
+      for (const Bundle& one : bundles(left)) {
         const std::optional<double> seconds = at(with(one)).seconds;
         if (seconds && (!best || *seconds < *at(with(*best)).seconds)) best = one;
       }
       const bool gains_little =
           !best || seconds_now() - *at(with(*best)).seconds < little * answer_.a_seconds;
       if (gains_little && change_with_others(left)) continue;
-      change(best.value_or(left.front()));
+      for (const std::size_t one : best.value_or(Bundle{left.front()})) change(one);
     }
   }
   double seconds_now() const {
@@ -195,21 +233,27 @@ class AblationSearch {
       if (!most || *lost > *answer_.effects[*most].last.seconds) most = one;
     }
     if (!most) return false;
-    // All that is left makes b, which runs. Those come first that go without in vain.
-    std::vector<std::size_t> needed;
-    for (const std::size_t one : left) {
-      if (one != *most) needed.push_back(one);
-    }
-    for (std::size_t k = needed.size(); k-- > 0;) {
-      Changed fewer = with(*most);
-      for (std::size_t other = 0; other < needed.size(); ++other)
-        if (other != k) fewer[needed[other]] = true;
-      if (at(fewer).seconds) needed.erase(needed.begin() + static_cast<std::ptrdiff_t>(k));
-    }
+    const std::vector<std::size_t> needed = needed_by(*most, left);
     if (needed.size() + 1 == left.size()) return false;  // in the usual order, then
     change(*most);
     for (const std::size_t one : needed) change(one);
     return true;
+  }
+
+  // Those of `left` that a setting of them needs, to run: all that is left makes b, which does.
+  // Those come first that go without in vain.
+  std::vector<std::size_t> needed_by(std::size_t setting, const std::vector<std::size_t>& left) {
+    std::vector<std::size_t> needed;
+    for (const std::size_t one : left) {
+      if (one != setting) needed.push_back(one);
+    }
+    for (std::size_t k = needed.size(); k-- > 0;) {
+      Changed fewer = with(setting);
+      for (std::size_t other = 0; other < needed.size(); ++other)
+        if (other != k) fewer[needed[other]] = true;
+      if (at(fewer).seconds) needed.erase(needed.begin() + static_cast<std::ptrdiff_t>(k));
+    }
+    return needed;
   }
 
   // What gained most alone first; last, what cannot be alone.
@@ -230,6 +274,7 @@ class AblationSearch {
   Changed current_;                   // the plan reached
   std::vector<std::size_t> waiting_;  // changed, but for a plan that runs
   std::string why_waiting_;
+  std::vector<std::vector<std::size_t>> needs_;  // by setting; see find_needs()
   std::map<PlanState, PlanTime> known_;
   PlanTime refused_;
   std::uint64_t tasks_ = 0;

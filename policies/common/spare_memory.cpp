@@ -16,7 +16,14 @@ std::optional<Program> use_spare_memory(Program& plain, const Machine& machine,
   for (TierBytes spare = all; spare != TierBytes{};) {
     Program program = emit(spare);
     const TierBytes extent = program.plan_memory().extent;
-    if (extent[0] <= capacity[0] && extent[1] <= capacity[1]) return program;
+    if (extent[0] <= capacity[0] && extent[1] <= capacity[1]) {
+      // With less memory the program without them would do: what they take is what it leaves.
+      TierBytes kept{};
+      for (std::size_t tier = 0; tier < 2; ++tier)
+        kept[tier] = extent[tier] - std::min(extent[tier], used[tier]);
+      program.set_kept(kept);
+      return program;
+    }
     for (std::size_t tier = 0; tier < 2; ++tier) {
       if (extent[tier] <= capacity[tier]) continue;
       // Where nothing is kept in this memory, what is kept in the other one takes of it.

@@ -40,7 +40,8 @@ struct TierUse {
   std::uint64_t peak_bytes = 0;
   std::uint64_t live_peak_bytes = 0;  // most bytes live at one point of the program
   std::uint64_t capacity_bytes = 0;
-  // Of the peak, what is there only because memory was left over (retention=nearest).
+  // Of the peak, what is there only because memory was left over (retention=nearest): what it is
+  // more than the peak of the schedule that keeps nothing, which would do with less memory.
   std::uint64_t kept_bytes = 0;
   // Of the ssd tier, beside the peak: what is frozen and read in place (Problem::frozen_in_place).
   std::uint64_t in_place_bytes = 0;

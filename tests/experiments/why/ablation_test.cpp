@@ -119,6 +119,20 @@ TEST_CASE(
   CHECK(ablation.ranked);
 }
 
+TEST_CASE("a setting that gains most with what it needs comes before what gains less by itself") {
+  // a needs r; s gains less.
+  const TimePlan times = made_up({{"", 10}, {"s", 8}, {"r", 10}, {"ar", 5}, {"sr", 8}, {"asr", 3}});
+  const Ablation ablation = ablate(three_settings(), times, {});
+  CHECK(names(ablation) == "alpha+recompute snake");
+  CHECK(ablation.steps[0].gain() == 5);
+  CHECK(ablation.steps[1].gain() == 2);
+  // One that gains more by itself comes before it.
+  const Ablation other =
+      ablate(three_settings(),
+             made_up({{"", 10}, {"s", 4}, {"r", 10}, {"ar", 9}, {"sr", 4}, {"asr", 3}}), {});
+  CHECK(names(other) == "snake recompute alpha");
+}
+
 TEST_CASE("settings that are asked for come first, in their order") {
   AblationOptions options;
   options.first = {"recompute", "snake"};
