@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "base/errors.hpp"
 #include "exec/ranks/rank_team.hpp"
@@ -61,7 +62,7 @@ std::vector<std::uint64_t> shard_bytes(std::uint64_t whole_bytes, std::uint64_t 
 }  // namespace
 
 void Executor::use_ranks(RankTeam& team) {
-  SPILLWAY_ASSERT(runs_.empty() && streams_ == nullptr);
+  SPILLWAY_ASSERT(runs_.empty());
   team_ = &team;
   team.on_loss([this](std::exception_ptr error) {
     fail(error);
@@ -78,35 +79,64 @@ bool Executor::begin_collective(Lane lane) {
 }
 
 // With `scratch`, which is as large as the whole, for the others alone: nothing is read or written
-// that belongs to the run.
+// that belongs to the run. What lies in GPU memory that the host does not reach goes by way of a
+// copy: a transport knows the host's memory alone.
 void Executor::collective(const Run& run, TaskId id, std::byte* scratch) {
   const Task& task = run.schedule.tasks()[id];
   const auto accesses = run.schedule.accesses(task);
-  const Problem& problem = run.schedule.problem();
-  const auto at = [&](std::size_t access) {
-    return scratch != nullptr ? scratch : address(run, accesses[access]);
+  const auto is_hidden = [&](const Access& access) {
+    return scratch == nullptr && !device_.host_reaches_gpu_memory() &&
+           run.schedule.buffers()[access.buffer].tier == Tier::gpu;
   };
+  const auto offset = [&](const Access& access) {
+    return run.schedule.buffers()[access.buffer].offset + access.offset;
+  };
+  auto& copies = lanes_->copies_of_gpu[index_of(task.lane)];
+  SPILLWAY_ASSERT(accesses.size() <= copies.size());
+  std::array<std::byte*, 2> at{};
+  for (std::size_t k = 0; k < accesses.size(); ++k) {
+    if (!is_hidden(accesses[k])) {
+      at[k] = scratch != nullptr ? scratch : address(run, accesses[k]);
+      continue;
+    }
+    copies[k].resize(std::max<std::size_t>(copies[k].size(), accesses[k].bytes));
+    at[k] = copies[k].data();
+    if (accesses[k].mode != Mode::write)
+      device_.download(offset(accesses[k]), {at[k], accesses[k].bytes});
+  }
+  exchange(run, id, at);
+  for (std::size_t k = 0; k < accesses.size(); ++k) {
+    if (is_hidden(accesses[k]) && accesses[k].mode != Mode::read)
+      device_.upload(offset(accesses[k]), {at[k], accesses[k].bytes});
+  }
+}
+
+// Between the operands of a collective or a message, which the host reaches.
+void Executor::exchange(const Run& run, TaskId id, const std::array<std::byte*, 2>& at) {
+  const Task& task = run.schedule.tasks()[id];
+  const auto accesses = run.schedule.accesses(task);
+  const Problem& problem = run.schedule.problem();
   const int ranks = team_->size();
-  if (task.kind == TaskKind::send) return team_->send(task.lane, task.group, {at(0), task.bytes});
+  if (task.kind == TaskKind::send) return team_->send(task.lane, task.group, {at[0], task.bytes});
   if (task.kind == TaskKind::receive)
-    return team_->receive(task.lane, task.group, {at(0), task.bytes});
+    return team_->receive(task.lane, task.group, {at[0], task.bytes});
   OrderedSums& sums = team_->on(task.lane);
   switch (task.kind) {
     case TaskKind::all_gather: {
       const auto parts = shard_bytes(task.bytes, problem.parameter_bytes(), ranks);
       SPILLWAY_ASSERT(parts[static_cast<std::size_t>(problem.rank)] == accesses[0].bytes);
-      return sums.all_gather(at(0), at(1), parts);
+      return sums.all_gather(at[0], at[1], parts);
     }
     case TaskKind::reduce_scatter: {
       const std::uint64_t width = problem.gradient_bytes();
       const auto parts = shard_bytes(task.bytes, width, ranks);
       SPILLWAY_ASSERT(parts[static_cast<std::size_t>(problem.rank)] == accesses[1].bytes);
-      return sums.reduce_scatter(at(0), at(1), parts, width, !task.first_micro_batch);
+      return sums.reduce_scatter(at[0], at[1], parts, width, !task.first_micro_batch);
     }
     case TaskKind::all_reduce:
-      return sums.all_reduce(at(0), task.bytes, problem.gradient_bytes());
+      return sums.all_reduce(at[0], task.bytes, problem.gradient_bytes());
     case TaskKind::norms_reduce: {
-      const std::span norms(reinterpret_cast<double*>(at(0)), task.bytes / norm_slot_bytes);
+      const std::span norms(reinterpret_cast<double*>(at[0]), task.bytes / norm_slot_bytes);
       if (is_stage(problem.model)) leave_own(problem.model, norms);
       return sums.all_reduce(norms);
     }

@@ -57,6 +57,7 @@ class RankTeam {
 
   int rank() const { return transport_->rank(); }
   int size() const { return transport_->size(); }
+  RankTransport::OnHost on_host() const { return transport_->on_host(); }
   bool leads() const { return rank() == 0; }  // the one that talks, and writes the run's folder
   std::string library() const { return transport_->library(); }
 

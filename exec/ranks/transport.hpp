@@ -49,6 +49,11 @@ class RankTransport {
   virtual int rank() const = 0;
   virtual int size() const = 0;
   virtual std::string library() const = 0;  // "Open MPI 4.1.4"
+  // This rank's number among those of its computer, and how many these are.
+  struct OnHost {
+    int number = 0, count = 1;
+  };
+  virtual OnHost on_host() const = 0;
 
   // Returns once all of it has arrived. Both sides name the same bytes, and every rank makes the
   // same calls on a channel in the same order. `waiting` is called again and again meanwhile; what

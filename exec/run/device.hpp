@@ -66,6 +66,8 @@ class Device {
   // tier's. The host may touch the bytes of the gpu tier through upload() and download() only.
   virtual std::span<std::byte> gpu_memory() = 0;
   virtual std::span<std::byte> host_memory() = 0;
+  // Whether the host may touch the bytes of the gpu tier where they are.
+  virtual bool host_reaches_gpu_memory() const { return true; }
   // Copies to and from the gpu tier at `offset`, from any host memory; blocks. From any one thread
   // at a time, also while tasks run.
   virtual void upload(std::uint64_t offset, std::span<const std::byte> from);

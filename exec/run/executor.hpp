@@ -167,6 +167,7 @@ class Executor {
   StepResult shared_result(const Run& run, int step, std::int64_t began_ns);
   void agree_on_stop(std::int64_t at_least);
   void collective(const Run& run, TaskId id, std::byte* scratch = nullptr);
+  void exchange(const Run& run, TaskId id, const std::array<std::byte*, 2>& at);
   bool begin_collective(Lane lane);
   void finish_collectives(const Run& run);
   void finish_messages(const Run& run);

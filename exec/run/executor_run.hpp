@@ -117,6 +117,8 @@ struct Executor::Lanes {
   std::mutex collectives_mutex;
   std::array<std::size_t, lane_count> collectives{};
   bool no_collectives = false;
+  // By lane: copies of what its collectives read and write in GPU memory.
+  std::array<std::array<std::vector<std::byte>, 2>, lane_count> copies_of_gpu;
   std::atomic<Run*> run{nullptr};
   std::mutex error_mutex;  // taken only when something fails, and at start-up
   std::exception_ptr error;

@@ -199,7 +199,7 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
   // taken and algorithms are tried.
   const std::uint64_t gpu_bytes = schedules_->peak(Tier::gpu) + options_.guard_bytes,
                       host_bytes = schedules_->peak(Tier::host) + options_.guard_bytes;
-  device_ = options_.make_device ? options_.make_device(gpu_bytes, host_bytes)
+  device_ = options_.make_device ? options_.make_device(schedule().problem(), gpu_bytes, host_bytes)
                                  : std::make_unique<CpuDevice>(schedule().problem(), gpu_bytes,
                                                                host_bytes, options_.threads);
   record.algorithms = device_->algorithms();

@@ -96,9 +96,10 @@ struct TrainingOptions {
   bool keep_store = false;  // also once all steps are done, so that --steps can be raised later
   int steps_per_run = 0;    // of the schedule that is run again and again; 0: chosen
   std::uint64_t stripe_bytes = SsdStoreOptions{}.stripe_bytes;  // over the directories of `ssd`
-  // Makes the device, with arenas of (at least) these sizes for the gpu and host tiers; empty: the
-  // CPU.
-  std::function<std::unique_ptr<Device>(std::uint64_t gpu_bytes, std::uint64_t host_bytes)>
+  // Makes the device for the problem of this process' schedule, with arenas of (at least) these
+  // sizes for the gpu and host tiers; empty: the CPU.
+  std::function<std::unique_ptr<Device>(const Problem& problem, std::uint64_t gpu_bytes,
+                                        std::uint64_t host_bytes)>
       make_device;
   HostPlace place;  // of host memory and of all threads that training starts
   // Whose arithmetic that device has, for the record: a resumed training has the same.

@@ -17,8 +17,8 @@ struct Look {
 };
 
 // The colours of Okabe and Ito, which the colour-blind tell apart, and for the policies of several
-// ranks some of Tol's muted ones.
-constexpr std::array<Look, 12> looks = {{{"resident", "#0072B2"},
+// ranks and of pipelines some of Tol's muted and bright ones.
+constexpr std::array<Look, 16> looks = {{{"resident", "#0072B2"},
                                          {"zero-offload", "#D55E00"},
                                          {"zero-infinity", "#009E73"},
                                          {"deep-optimizer-states", "#E69F00"},
@@ -29,7 +29,11 @@ constexpr std::array<Look, 12> looks = {{{"resident", "#0072B2"},
                                          {"zero++", "#882255"},
                                          {"mics", "#999933"},
                                          {"fsdp", "#332288"},
-                                         {"amsp", "#8B4513"}}};
+                                         {"amsp", "#8B4513"},
+                                         {"gpipe", "#AAAA00"},
+                                         {"1f1b", "#4477AA"},
+                                         {"interleaved", "#EE6677"},
+                                         {"zb-h1", "#228833"}}};
 constexpr std::array<const char*, 4> other_colours = {"#44AA99", "#117733", "#AA4499", "#661100"};
 
 // Circle, square, triangle, triangle on its tip, diamond, pentagon: filled, and hollow one below.

@@ -57,8 +57,8 @@ std::vector<double> train(const GpuUnderTest& gpu, const Problem& problem, int s
   options.steps = steps;
   options.data = {text};
   options.binary_data = true;
-  options.make_device = [&](std::uint64_t gpu_bytes, std::uint64_t host_bytes) {
-    return gpu.make_device(problem, gpu_bytes, host_bytes);
+  options.make_device = [&](const Problem& of, std::uint64_t gpu_bytes, std::uint64_t host_bytes) {
+    return gpu.make_device(of, gpu_bytes, host_bytes);
   };
   Training training(options);
   std::vector<double> seconds;

@@ -35,12 +35,13 @@ CudaOptions cuda_options(const TrainSettings& settings, const GivenSettings& giv
   return cuda;
 }
 
-void train_on(const CudaOptions& cuda, const Problem& problem, TrainingOptions& training) {
+void train_on(const CudaOptions& cuda, TrainingOptions& training) {
   training.backend = TrainingRecord::cuda_backend;
   training.attention = cuda.attention;
   training.gelu_backward = cuda.gelu_backward;
   training.tunes_products = cuda.tunes_products;
-  training.make_device = [problem, cuda](std::uint64_t gpu_bytes, std::uint64_t host_bytes) {
+  training.make_device = [cuda](const Problem& problem, std::uint64_t gpu_bytes,
+                                std::uint64_t host_bytes) {
     try {
       return make_cuda_device(problem, gpu_bytes, host_bytes, cuda);
     } catch (const RecordedAlgorithmsRefused& error) {

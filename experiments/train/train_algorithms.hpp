@@ -21,6 +21,6 @@ CudaOptions cuda_options(const TrainSettings& settings, const GivenSettings& giv
 
 // The device, and what is recorded of it. Where it refuses the algorithms that are recorded, the
 // error says by which setting they are chosen anew.
-void train_on(const CudaOptions& cuda, const Problem& problem, TrainingOptions& training);
+void train_on(const CudaOptions& cuda, TrainingOptions& training);
 
 }  // namespace spillway

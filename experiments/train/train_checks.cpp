@@ -201,7 +201,7 @@ std::vector<fs::path> ssd_directories(const std::string& text) {
 
 void check_backend(const Problem& problem, bool cuda) {
   const std::int64_t groups = problem.workload.gradient_groups;
-  if (cuda && groups > 1)
+  if (cuda && groups > 1 && problem.workload.ranks == 1)
     throw InputError(Setting{"gradient_groups", std::to_string(groups)} +
                          ": only the CPU backend sums gradients in groups",
                      "leave it out, or use " + Setting{"device", "cpu"});

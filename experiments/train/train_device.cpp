@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
+#include <vector>
+
 #include "base/errors.hpp"
 
 namespace spillway {
@@ -13,6 +17,23 @@ const Message on_cpu = Setting{"device", "cpu"}, on_cuda = Setting{"device", "cu
 std::string too_old(const CudaGpu& gpu) {
   return fmt::format("GPU {} ({}) has compute capability {}.{}, and 8.0 or later is needed", gpu.id,
                      gpu.name, gpu.major, gpu.minor);
+}
+
+std::vector<CudaGpu> usable_of(const CudaDevices& devices) {
+  std::vector<CudaGpu> usable;
+  std::copy_if(devices.gpus.begin(), devices.gpus.end(), std::back_inserter(usable),
+               [](const CudaGpu& gpu) { return gpu.usable(); });
+  return usable;
+}
+
+bool too_few(const std::vector<CudaGpu>& usable, const DeviceRequest& request) {
+  return usable.size() < static_cast<std::size_t>(request.ranks_on_host);
+}
+
+std::string too_few_text(const std::vector<CudaGpu>& usable, const DeviceRequest& request) {
+  return fmt::format(
+      "{} ranks on this computer, each with a GPU of its own, and {} that can be used",
+      request.ranks_on_host, usable.size());
 }
 
 // The one that is asked for, or the first that can be used.
@@ -39,9 +60,13 @@ DeviceChoice demanded(const DeviceRequest& request, const CudaDevices& devices) 
                          Message(": there is no such GPU; found " + there),
                      "give the number of one of these");
   }
-  for (const CudaGpu& gpu : devices.gpus)
-    if (gpu.usable()) return {gpu, ""};
-  throw InputError(on_cuda + (": " + too_old(devices.gpus.front())), "use " + on_cpu);
+  const std::vector<CudaGpu> usable = usable_of(devices);
+  if (usable.empty())
+    throw InputError(on_cuda + (": " + too_old(devices.gpus.front())), "use " + on_cpu);
+  if (too_few(usable, request))
+    throw InputError(on_cuda + (": " + too_few_text(usable, request)),
+                     "start as many ranks as there are GPUs, or use " + on_cpu);
+  return {usable[static_cast<std::size_t>(request.rank_on_host)], ""};
 }
 
 }  // namespace
@@ -70,8 +95,9 @@ DeviceChoice choose_device(const DeviceRequest& request, const std::function<Cud
   if (request.machine == Backend::cpu) return {};
   if (!driver_present()) return {{}, "no NVIDIA driver (libcuda.so.1) is installed"};
   const CudaDevices devices = find();
-  for (const CudaGpu& gpu : devices.gpus)
-    if (gpu.usable()) return {gpu, ""};
+  const std::vector<CudaGpu> usable = usable_of(devices);
+  if (!usable.empty() && too_few(usable, request)) return {{}, too_few_text(usable, request)};
+  if (!usable.empty()) return {usable[static_cast<std::size_t>(request.rank_on_host)], ""};
   return {{}, devices.gpus.empty() ? devices.text : too_old(devices.gpus.front())};
 }
 

@@ -18,6 +18,8 @@ struct DeviceRequest {
   bool throttled = false;          // only the CPU backend can be as slow as another machine
   std::optional<Backend> machine;  // of the machine file; empty: there is none
   bool began_on_gpu = false;       // a training that is resumed: it stays there
+  // Of several ranks on this computer: each takes a GPU of its own, in their order.
+  int rank_on_host = 0, ranks_on_host = 1;
 };
 
 struct DeviceChoice {

@@ -30,13 +30,14 @@ namespace {
 namespace fs = std::filesystem;
 using Stage = TrainListener::Stage;
 
-TrainHardware hardware_of(const DeviceChoice& choice, const ProblemRequest& request) {
+// `free`: bytes of the GPU's memory.
+TrainHardware hardware_of(const DeviceChoice& choice, const ProblemRequest& request,
+                          std::uint64_t free) {
   TrainHardware hardware;
   if (!choice.gpu) return hardware;
   hardware.cuda = true;
   hardware.choose_sequences_at_once = request.chooses_sequences_at_once();
   if (request.gpu_memory.empty()) {
-    const std::uint64_t free = cuda_free_bytes(choice.gpu->id);
     hardware.gpu_bytes = [free](const Problem& problem) {
       return gpu_tier_bytes(free, cuda_reserved_bytes(problem));
     };
@@ -114,8 +115,9 @@ void TrainingJob::settle() {
   const bool began_on_gpu =
       point && TrainingRecord::parse(point->record.identity.training).backend ==
                    TrainingRecord::cuda_backend;
-  device_ = choose_device(
-      {settings_.device, settings_.gpu, throttle.any(), asked.machine_backend(), began_on_gpu});
+  const auto on_host = request_.team ? request_.team->on_host() : RankTransport::OnHost{};
+  device_ = choose_device({settings_.device, settings_.gpu, throttle.any(), asked.machine_backend(),
+                           began_on_gpu, on_host.number, on_host.count});
   // A GPU computes in bf16 unless told otherwise, the CPU in fp32.
   asked.workload.try_emplace(
       "precision", to_string(usual_precision(device_.gpu ? Backend::cuda : Backend::cpu)));
@@ -145,7 +147,7 @@ void TrainingJob::settle() {
     settle_learning_rate(settings_, given_);
     check(settings_);
   }
-  TrainHardware hardware = hardware_of(device_, asked);
+  TrainHardware hardware = hardware_of(device_, asked, free_gpu_bytes());
   hardware.measure =
       [&, measure = measure_this_machine({drives, request_.io, settings_.threads, device_.gpu,
                                           throttle, listener_.note, listener_.measuring},
@@ -202,7 +204,7 @@ void TrainingJob::fill_options(std::optional<ResumePoint> point, std::vector<fs:
     CudaOptions cuda =
         cuda_options(settings_, given_, request_.retune_matmul, plan_.problem, *device_.gpu, point);
     if (listener_.doing) cuda.say = listener_.doing;
-    train_on(cuda, plan_.problem, options_);
+    train_on(cuda, options_);
     options_.retunes_products = request_.retune_matmul;
   }
   options_.throttle = parse_throttle(settings_.throttle);

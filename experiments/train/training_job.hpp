@@ -194,6 +194,7 @@ class TrainingJob {
   void remove_previous_stores();
   // Among ranks (training_job_ranks.cpp).
   void take_place_among_ranks();
+  std::uint64_t free_gpu_bytes() const;
   std::optional<ResumePoint> share_resume(std::optional<ResumePoint> point);
   std::optional<ResumePoint> agree_on_commit(ResumePoint first);
   void go_on_with_other_ranks(ResumePoint& point, const TrainingRecord& record,

@@ -39,8 +39,7 @@ void refuse_with_ranks(const TrainSettings& settings, const TrainRequest& reques
   const std::string count = std::to_string(ranks);
   refuse(groups != settings.problem.workload.end() && groups->second != count, "gradient_groups",
          count + " ranks add up gradients in as many groups");
-  refuse(settings.device == "cuda" || settings.gpu.has_value(), "device",
-         "several ranks train on the CPU backend");
+  refuse(settings.gpu.has_value(), "gpu", "each of several ranks takes a GPU of its own");
 }
 
 json json_of(const StoreLocation& location) {
@@ -111,12 +110,23 @@ void TrainingJob::take_place_among_ranks() {
   }
   refuse_with_ranks(settings_, request_, request_.team->size());
   given_.erase("gradient_groups");  // as many as there are ranks, whatever goes on from here
-  settings_.device = "cpu";
-  given_["device"] = {"cpu"};
   asked.processes = {request_.team->size(), 0, 0};
   const RankLink link = measure_link(*request_.team);
   asked.processes.bandwidth = link.bandwidth;
   asked.processes.latency_ns = link.latency_ns;
+}
+
+// Of the GPU that this rank takes; of several ranks, the least that any has. All have a GPU, or
+// none has.
+std::uint64_t TrainingJob::free_gpu_bytes() const {
+  const double own = device_.gpu ? static_cast<double>(cuda_free_bytes(device_.gpu->id)) : -1;
+  std::vector<double> all = {own};
+  if (request_.team) all = request_.team->gather(std::span(&own, 1));
+  const auto [least, most] = std::minmax_element(all.begin(), all.end());
+  if (*least < 0 && *most >= 0)
+    throw InputError("some ranks have a GPU, and some have none that can be used",
+                     "train all of them on the CPU backend: " + Setting{"device", "cpu"});
+  return static_cast<std::uint64_t>(std::max(*least, 0.0));
 }
 
 // All take the settings of the run that rank 0 has found, and its last commit that all have.

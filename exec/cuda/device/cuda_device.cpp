@@ -304,7 +304,8 @@ AttentionBorders CudaDevice::stage_borders(const Operands& o) {
 
 template <class Element>
 void CudaDevice::compute_with(ModelCuda<Element>& model, const Task& task, const Operands& o) {
-  StepPlace place{o.step_noise, task.layer, task.micro_batch * problem_.workload.micro_batch};
+  StepPlace place{o.step_noise, task.layer,
+                  problem_.first_sequence() + task.micro_batch * problem_.workload.micro_batch};
   const auto elements = [](std::byte* bytes) { return reinterpret_cast<Element*>(bytes); };
   switch (task.kind) {
     case TaskKind::embed_forward:

@@ -55,6 +55,7 @@ class CudaDevice : public Device {
   std::string name() const override;
   std::span<std::byte> gpu_memory() override;
   std::span<std::byte> host_memory() override { return host_.span(); }
+  bool host_reaches_gpu_memory() const override { return false; }
   void upload(std::uint64_t offset, std::span<const std::byte> from) override;
   void download(std::uint64_t offset, std::span<std::byte> to) override;
   void compute(const Task& task, const Operands& operands) override;

@@ -31,6 +31,11 @@ class MpiTransport : public RankTransport {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
     MPI_Comm_size(MPI_COMM_WORLD, &size_);
     for (MPI_Comm& one : communicators_) MPI_Comm_dup(MPI_COMM_WORLD, &one);
+    MPI_Comm of_host = MPI_COMM_NULL;
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &of_host);
+    MPI_Comm_rank(of_host, &on_host_.number);
+    MPI_Comm_size(of_host, &on_host_.count);
+    MPI_Comm_free(&of_host);
   }
 
   int rank() const override { return rank_; }
@@ -42,6 +47,8 @@ class MpiTransport : public RankTransport {
     const std::string all(text.data(), static_cast<std::size_t>(length));
     return all.substr(0, std::min(all.find(','), all.find('\n')));
   }
+
+  OnHost on_host() const override { return on_host_; }
 
   void exchange(RankChannel channel, std::span<const Outgoing> outgoing,
                 std::span<const Incoming> incoming, const std::function<void()>& waiting) override {
@@ -130,6 +137,7 @@ class MpiTransport : public RankTransport {
   }
 
   int rank_ = 0, size_ = 1;
+  OnHost on_host_;
   std::array<MPI_Comm, rank_channel_count> communicators_{};
   std::deque<Note> notes_;  // under way
   std::atomic<bool> broken_{false};

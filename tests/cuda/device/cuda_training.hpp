@@ -30,8 +30,8 @@ inline TrainingOptions on_cuda(TrainingOptions options, const CudaChoices& choic
     device.recorded_algorithms =
         TrainingRecord::parse(options.resume->record.identity.training).algorithms;
   }
-  options.make_device = [problem = options.problem, device](std::uint64_t gpu_bytes,
-                                                            std::uint64_t host_bytes) {
+  options.make_device = [device](const Problem& problem, std::uint64_t gpu_bytes,
+                                 std::uint64_t host_bytes) {
     return std::make_unique<cuda::CudaDevice>(problem, gpu_bytes, host_bytes, device);
   };
   return options;

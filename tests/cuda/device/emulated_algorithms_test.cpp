@@ -178,7 +178,7 @@ TEST_CASE("CUDA emulated: a training of before there were records goes on as it 
   TrainingOptions o = small(bench, "resident", 3, {"mma", "kernel", false});
   const Losses expected = train(o).losses;
   emulator::set_product_times(seven_is_best);
-  o.make_device = [problem = o.problem](std::uint64_t gpu_bytes, std::uint64_t host_bytes) {
+  o.make_device = [](const Problem& problem, std::uint64_t gpu_bytes, std::uint64_t host_bytes) {
     cuda::CudaDeviceOptions options{0, 1, "mma", "kernel", true};
     options.recorded_algorithms = "";
     auto device = std::make_unique<cuda::CudaDevice>(problem, gpu_bytes, host_bytes, options);

@@ -21,6 +21,7 @@ class HiddenDevice : public Device {
   std::string name() const override { return "cpu with hidden memory"; }
   std::span<std::byte> gpu_memory() override { return gpu_.span(); }
   std::span<std::byte> host_memory() override { return host_.span(); }
+  bool host_reaches_gpu_memory() const override { return false; }
   void upload(std::uint64_t offset, std::span<const std::byte> from) override {
     copy(Lane::pcie_h2d, gpu_.span().data() + offset, from.data(), from.size());
   }
@@ -29,8 +30,9 @@ class HiddenDevice : public Device {
   }
   void compute(const Task& task, const Operands& operands) override {
     Operands o = operands;
-    for (std::byte** address : {&o.parameters, &o.gradient, &o.head_gradient, &o.optimizer_state,
-                                &o.input, &o.output, &o.saved, &o.activation_gradient, &o.scratch})
+    for (std::byte** address :
+         {&o.parameters, &o.gradient, &o.head_gradient, &o.optimizer_state, &o.input, &o.output,
+          &o.saved, &o.activation_gradient, &o.scratch, &o.weight_operands})
       *address = gpu_.reach(*address);
     tasks_.compute(task, o);
   }

@@ -51,6 +51,7 @@ class LocalTransport : public RankTransport {
   int rank() const override { return rank_; }
   int size() const override { return net_.size(); }
   std::string library() const override { return "threads"; }
+  OnHost on_host() const override { return {rank_, net_.size()}; }
   void exchange(RankChannel channel, std::span<const Outgoing> outgoing,
                 std::span<const Incoming> incoming, const std::function<void()>& waiting) override {
     const int at = static_cast<int>(messages_of(channel));

@@ -8,7 +8,9 @@
 #include <mutex>
 
 #include "base/errors.hpp"
+#include "tests/exec/cpu/hidden_device.hpp"
 #include "tests/exec/ranks/local_ranks.hpp"
+#include "tests/exec/streams/stream_device.hpp"
 #include "tests/exec/training_support.hpp"
 #include "tests/policies/input_error.hpp"
 
@@ -90,6 +92,27 @@ TEST_CASE("ranks: every policy trains on several ranks what one rank trains in a
         CHECK(test::difference(alone, train_on_ranks(options, ranks)) == "");
       }
     }
+  }
+}
+
+TEST_CASE("ranks: the same where the host does not reach GPU memory, and lanes are streams") {
+  const Workbench bench;
+  const Losses alone = train_alone(wide_options(bench, "resident", 2, 2), 2);
+  for (const char* policy : trained_by_ranks) {
+    INFO(policy);
+    std::mutex mutex;
+    std::vector<Losses> all;
+    test::run_ranks(2, [&](RankTeam& team) {
+      TrainingOptions own = options_of_rank(wide_options(bench, policy, 2, 2), team);
+      test::StreamRecord record;
+      own.make_device = [](const Problem& problem, std::uint64_t gpu, std::uint64_t host) {
+        return std::make_unique<test::HiddenDevice>(problem, gpu, host);
+      };
+      const Losses losses = test::train_within_plan(test::on_streams(own, record, {}));
+      const std::lock_guard lock(mutex);
+      all.push_back(losses);
+    });
+    for (const Losses& one : all) CHECK(test::difference(alone, one) == "");
   }
 }
 

@@ -7,7 +7,9 @@
 #include <mutex>
 
 #include "exec/data/dataset.hpp"
+#include "tests/exec/cpu/hidden_device.hpp"
 #include "tests/exec/ranks/local_ranks.hpp"
+#include "tests/exec/streams/stream_device.hpp"
 #include "tests/exec/training_support.hpp"
 #include "tests/policies/input_error.hpp"
 
@@ -109,6 +111,32 @@ TEST_CASE("stages: every policy trains in stages what one process trains") {
           CHECK(course.norms[s] == Approx(alone.norms[s]));
       }
     }
+  }
+}
+
+TEST_CASE("stages: the same where the host does not reach GPU memory, and lanes are streams") {
+  const Workbench bench;
+  const auto with = [&](const char* policy) {
+    TrainingOptions options = bench.options(policy, 4, 64, 2);
+    options.steps = 5;
+    return options;
+  };
+  const Course alone = train(with("resident"));
+  for (const char* policy : {"1f1b", "zb-h1", "gpipe:optimizer_state=host", "zero-infinity"}) {
+    INFO(policy);
+    std::mutex mutex;
+    std::vector<Course> all;
+    test::run_ranks(2, [&](RankTeam& team) {
+      TrainingOptions own = options_of_stage(with(policy), team);
+      test::StreamRecord record;
+      own.make_device = [](const Problem& problem, std::uint64_t gpu, std::uint64_t host) {
+        return std::make_unique<test::HiddenDevice>(problem, gpu, host);
+      };
+      const Course one = train(test::on_streams(own, record, {}));
+      const std::lock_guard lock(mutex);
+      all.push_back(one);
+    });
+    for (const Course& one : all) CHECK(test::difference(alone.losses, one.losses) == "");
   }
 }
 

@@ -41,7 +41,7 @@ constexpr const char* policies[] = {
 // Each device knows the problem it is made for.
 TrainingOptions in_bf16(TrainingOptions options) {
   options.problem.workload.precision = Precision::bf16;
-  options.make_device = [problem = options.problem](std::uint64_t gpu, std::uint64_t host) {
+  options.make_device = [](const Problem& problem, std::uint64_t gpu, std::uint64_t host) {
     return std::make_unique<HiddenDevice>(problem, gpu, host, 2);
   };
   return options;

@@ -56,7 +56,7 @@ TrainingOptions with_bf16_moments(TrainingOptions options) {
 
 TrainingOptions in_bf16(TrainingOptions options) {
   options.problem.workload.precision = Precision::bf16;
-  options.make_device = [problem = options.problem](std::uint64_t gpu, std::uint64_t host) {
+  options.make_device = [](const Problem& problem, std::uint64_t gpu, std::uint64_t host) {
     return std::make_unique<HiddenDevice>(problem, gpu, host, 2);
   };
   return options;

@@ -59,7 +59,7 @@ class Baselines {
     if (seed % 8 == 0) o.steps_per_run = 5;
     if (random() % 2 == 0) o.problem.workload.precision = Precision::bf16;
     if (random() % 3 == 0) {  // on a device whose memory the host cannot touch
-      o.make_device = [problem = o.problem](std::uint64_t gpu, std::uint64_t host) {
+      o.make_device = [](const Problem& problem, std::uint64_t gpu, std::uint64_t host) {
         return std::make_unique<HiddenDevice>(problem, gpu, host);
       };
     }

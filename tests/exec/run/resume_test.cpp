@@ -167,7 +167,7 @@ TEST_CASE("a resumed training must have the same numbers", "[store]") {
   // And a new training does not write over it.
   other = durable(bench, "fuyou");
   // What the drives refuse is refused before the device takes any memory.
-  other.make_device = [](std::uint64_t, std::uint64_t) -> std::unique_ptr<Device> {
+  other.make_device = [](const Problem&, std::uint64_t, std::uint64_t) -> std::unique_ptr<Device> {
     throw std::logic_error("the device was made first");
   };
   CHECK_THAT(refused(other), Catch::Contains("holds another training, committed at step"));

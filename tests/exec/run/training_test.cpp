@@ -178,7 +178,7 @@ TEST_CASE("a schedule that a framework was laid over is never run") {
     const std::string refusal = std::string("framework ") + framework + ":";
 
     bool made_device = false;  // which takes the memory
-    options.make_device = [&](std::uint64_t, std::uint64_t) {
+    options.make_device = [&](const Problem&, std::uint64_t, std::uint64_t) {
       made_device = true;
       return std::unique_ptr<Device>();
     };

@@ -76,9 +76,10 @@ AdamStep StreamDevice::step_of(const AdamConstants& constants) {
 TrainingOptions on_streams(TrainingOptions options, StreamRecord& record, StreamOptions streams) {
   const auto make = options.make_device;
   options.optimizer.seed = options.seed;
-  options.make_device = [make, problem = options.problem, settings = options.optimizer, &record,
-                         streams](std::uint64_t gpu, std::uint64_t host) {
-    auto arithmetic = make ? make(gpu, host) : std::make_unique<CpuDevice>(problem, gpu, host);
+  options.make_device = [make, settings = options.optimizer, &record, streams](
+                            const Problem& problem, std::uint64_t gpu, std::uint64_t host) {
+    auto arithmetic =
+        make ? make(problem, gpu, host) : std::make_unique<CpuDevice>(problem, gpu, host);
     return std::make_unique<StreamDevice>(std::move(arithmetic), settings, record, streams);
   };
   return options;

@@ -21,6 +21,7 @@ class StreamDevice : public Device {
   std::string name() const override { return arithmetic_->name() + " on streams"; }
   std::span<std::byte> gpu_memory() override { return arithmetic_->gpu_memory(); }
   std::span<std::byte> host_memory() override { return arithmetic_->host_memory(); }
+  bool host_reaches_gpu_memory() const override { return arithmetic_->host_reaches_gpu_memory(); }
   void upload(std::uint64_t offset, std::span<const std::byte> from) override;
   void download(std::uint64_t offset, std::span<std::byte> to) override;
   void compute(const Task& task, const Operands& operands) override;

@@ -66,7 +66,7 @@ TrainingOptions random_problem(const Workbench& bench, std::mt19937_64& random) 
   o.steps_per_run = between(0, 4);
   if (random() % 2 == 0) workload.precision = Precision::bf16;
   if (random() % 3 == 0) {  // on a device whose memory the host cannot touch
-    o.make_device = [problem = o.problem](std::uint64_t gpu, std::uint64_t host) {
+    o.make_device = [](const Problem& problem, std::uint64_t gpu, std::uint64_t host) {
       return std::make_unique<HiddenDevice>(problem, gpu, host);
     };
   }

@@ -50,7 +50,7 @@ class SpoilingDevice : public Device {
 };
 
 TrainingOptions spoiled(TrainingOptions options, SpoilingDevice::When when) {
-  options.make_device = [problem = options.problem, when](std::uint64_t gpu, std::uint64_t host) {
+  options.make_device = [when](const Problem& problem, std::uint64_t gpu, std::uint64_t host) {
     return std::make_unique<SpoilingDevice>(std::make_unique<CpuDevice>(problem, gpu, host), when);
   };
   return options;

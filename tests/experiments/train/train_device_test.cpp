@@ -97,6 +97,27 @@ TEST_CASE("a GPU that is asked for is taken, or is refused with the reason") {
   refused(request, devices, "gpu = 0 does not go with device = cpu", "leave one of them out");
 }
 
+TEST_CASE("of several ranks each takes a GPU of its own, or none has one") {
+  const CudaDevices devices = found({old_gpu, first_gpu, second_gpu});
+  DeviceRequest request;
+  request.ranks_on_host = 2;
+  for (const char* device : {"auto", "cuda"}) {
+    request.device = device;
+    request.rank_on_host = 0;
+    CHECK(choose(request, devices).gpu->id == 1);
+    request.rank_on_host = 1;
+    CHECK(choose(request, devices).gpu->id == 2);
+  }
+  request.ranks_on_host = 3;
+  refused(request, devices,
+          "3 ranks on this computer, each with a GPU of its own, and 2 that can be used",
+          "as many ranks as there are GPUs");
+  request.device = "auto";
+  const DeviceChoice none = choose(request, devices);
+  CHECK_FALSE(none.gpu);
+  CHECK_THAT(none.why, Catch::Contains("3 ranks on this computer"));
+}
+
 TEST_CASE("the gpu tier gets what is free, less what the backend reserves and a margin") {
   constexpr std::uint64_t gib = std::uint64_t{1} << 30;
   const std::uint64_t bytes = gpu_tier_bytes(80 * gib, 2 * gib);

@@ -267,19 +267,22 @@ TEST_CASE("Gradients of weights come once, after those of inputs, and from all m
     };
   };
   const auto check = [&](const std::function<void(Step&)>& last, const char* why) {
-    check_error([&] { work_of(problem, Plan{}, 1, order(last)); }, why, "a call of Step needs");
+    check_error([&] { work_of(problem, Plan{}, 1, order(last)); },
+                std::string("the policy's order of work: step 0: weight_gradient of layer ") + why,
+                "a call of Step needs");
   };
-  check([](Step& step) { step.weight_gradient(0, 0); },
-        "weight_gradient of layer 0, micro-batch 1: it is missing");
+  check([](Step& step) { step.weight_gradient(0, 0); }, "0, micro-batch 1: it is missing");
   check(
       [](Step& step) {
         step.weight_gradient(1, 1);
         step.weight_gradient(1, 1);
       },
-      "weight_gradient of layer 1, micro-batch 1: it is there already");
-  check([](Step& step) { step.weight_gradient(2, 0); }, "layers are 0 to 1");
+      "1, micro-batch 1: it is there already");
+  check([](Step& step) { step.weight_gradient(2, 0); }, "2, micro-batch 0: layers are 0 to 1");
   check_error([&] { work_of(problem, Plan{}, 1, [](Step& step) { step.weight_gradient(1, 0); }); },
-              "the gradient of its input comes first", "a call of Step needs");
+              "the policy's order of work: step 0: weight_gradient of layer 1, micro-batch 0: the "
+              "gradient of its input comes first",
+              "a call of Step needs");
 }
 
 TEST_CASE("A stage of 1F1B holds as many micro-batches as there are stages from it on") {
