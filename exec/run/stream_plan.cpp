@@ -96,7 +96,8 @@ StreamPlan::StreamPlan(const Schedule& schedule, Streams& streams, const std::ve
 
   text_bytes_ = aligned(streams.text_bytes(workload.micro_batch * workload.sequence, has_borders));
   losses_at_ = aligned(sizeof(AdamConstants) + sizeof(std::int64_t));
-  squares_at_ = losses_at_ + aligned(static_cast<std::size_t>(workload.batch) * sizeof(double));
+  squares_at_ =
+      losses_at_ + aligned(static_cast<std::size_t>(workload.rank_batch()) * sizeof(double));
   text_at_ = squares_at_ + aligned(tasks_per_slot_ * sizeof(double));
   slot_bytes_ = text_at_ + static_cast<std::size_t>(workload.micro_batches()) * text_bytes_;
   memory_ = Arena(slots * slot_bytes_, "what steps hand to the device");
@@ -120,7 +121,7 @@ AdamConstants& StreamPlan::adam(int step) const {
 std::span<double> StreamPlan::losses(int step) const {
   std::byte* const slot = memory_.data() + static_cast<std::size_t>(slot_of(step)) * slot_bytes_;
   return {reinterpret_cast<double*>(slot + losses_at_),
-          static_cast<std::size_t>(schedule_.problem().workload.batch)};
+          static_cast<std::size_t>(schedule_.problem().workload.rank_batch())};
 }
 
 double& StreamPlan::square_sum(const Task& task, TaskId id) const {

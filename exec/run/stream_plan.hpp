@@ -56,7 +56,7 @@ class StreamPlan {
 
   // What tasks of a step read and write.
   AdamConstants& adam(int step) const;
-  std::span<double> losses(int step) const;               // (batch)
+  std::span<double> losses(int step) const;               // (batch of this rank)
   double& square_sum(const Task& task, TaskId id) const;  // of updates and norms
   std::byte* text(int step, std::int64_t micro_batch) const;
   // The step whose text of this micro-batch lies there; -1: none.

@@ -17,21 +17,21 @@ namespace {
 using spillway::bf16;
 
 template <class T>
-class DeviceArray {
+class CopiedArray {
  public:
-  explicit DeviceArray(std::size_t count) : count_(count) {
+  explicit CopiedArray(std::size_t count) : count_(count) {
     REQUIRE(cudaMalloc(&data_, count * sizeof(T)) == cudaSuccess);
   }
-  explicit DeviceArray(const std::vector<float>& values) : DeviceArray(values.size()) {
+  explicit CopiedArray(const std::vector<float>& values) : CopiedArray(values.size()) {
     std::vector<T> converted(values.size());
     for (std::size_t i = 0; i < values.size(); ++i)
       converted[i] = spillway::from_float<T>(values[i]);
     REQUIRE(cudaMemcpy(data_, converted.data(), count_ * sizeof(T), cudaMemcpyHostToDevice) ==
             cudaSuccess);
   }
-  ~DeviceArray() { cudaFree(data_); }
-  DeviceArray(const DeviceArray&) = delete;
-  DeviceArray& operator=(const DeviceArray&) = delete;
+  ~CopiedArray() { cudaFree(data_); }
+  CopiedArray(const CopiedArray&) = delete;
+  CopiedArray& operator=(const CopiedArray&) = delete;
   T* data() const { return data_; }
   std::vector<float> values() const {
     std::vector<T> copy(count_);
@@ -132,9 +132,9 @@ void check_product(const Case& one, std::mt19937& random) {
   const auto y = random_values(ldb * (one.tb ? k : n), random);
   const auto c = random_values(ldd * n, random);
   const auto bias = random_values(m, random);
-  DeviceArray<In> device_x(x), device_y(y);
-  DeviceArray<Out> device_c(c), device_bias(bias), device_d(ldd * n);
-  DeviceArray<std::uint8_t> workspace_bytes(one.workspace_bytes);
+  CopiedArray<In> device_x(x), device_y(y);
+  CopiedArray<Out> device_c(c), device_bias(bias), device_d(ldd * n);
+  CopiedArray<std::uint8_t> workspace_bytes(one.workspace_bytes);
   Problem<In, Out> problem(one);
   if (one.epilogue == CUBLASLT_EPILOGUE_BIAS)
     problem.template set<void*>(CUBLASLT_MATMUL_DESC_BIAS_POINTER, device_bias.data());
@@ -180,11 +180,11 @@ TEST_CASE("a column of a product has the same bits however many others there are
   emulator::reset();
   std::mt19937 random(2);
   const std::size_t m = 19, k = 301, columns = 37;
-  DeviceArray<bf16> x(random_values(m * k, random)), y(random_values(k * columns, random));
-  DeviceArray<std::uint8_t> workspace(1 << 20);
+  CopiedArray<bf16> x(random_values(m * k, random)), y(random_values(k * columns, random));
+  CopiedArray<std::uint8_t> workspace(1 << 20);
   std::vector<float> all;
   for (const std::size_t n : {columns, std::size_t{1}, std::size_t{16}, std::size_t{17}}) {
-    DeviceArray<float> d(m * n);
+    CopiedArray<float> d(m * n);
     Problem<bf16, float> problem({.m = m, .n = n, .k = k});
     REQUIRE(problem.find() == CUBLAS_STATUS_SUCCESS);
     REQUIRE(problem.multiply(x.data(), y.data(), d.data(), d.data(), workspace.data()) ==
@@ -197,8 +197,8 @@ TEST_CASE("a column of a product has the same bits however many others there are
 
 TEST_CASE("a product in place adds to what is there") {
   emulator::reset();
-  DeviceArray<float> x(std::vector<float>{2}), y(std::vector<float>{3}), d(std::vector<float>{10});
-  DeviceArray<std::uint8_t> workspace(1 << 20);
+  CopiedArray<float> x(std::vector<float>{2}), y(std::vector<float>{3}), d(std::vector<float>{10});
+  CopiedArray<std::uint8_t> workspace(1 << 20);
   Problem<float, float> problem({.m = 1, .n = 1, .k = 1, .beta = 1});
   REQUIRE(problem.find() == CUBLAS_STATUS_SUCCESS);
   REQUIRE(problem.multiply(x.data(), y.data(), d.data(), d.data(), workspace.data()) ==
@@ -208,8 +208,8 @@ TEST_CASE("a product in place adds to what is there") {
 
 TEST_CASE("the emulated cuBLASLt refuses what the real one may fail on") {
   emulator::reset();
-  DeviceArray<float> x(64), y(64), d(64);
-  DeviceArray<std::uint8_t> workspace(1 << 20);
+  CopiedArray<float> x(64), y(64), d(64);
+  CopiedArray<std::uint8_t> workspace(1 << 20);
   const Case square{.m = 4, .n = 4, .k = 4};
 
   SECTION("a leading dimension below the rows") {

@@ -41,11 +41,19 @@ Losses train_alone(TrainingOptions options, std::int64_t groups) {
 }
 
 // What every rank says; they say the same.
-Losses train_on_ranks(const TrainingOptions& options, int ranks) {
+Losses train_on_ranks(const TrainingOptions& options, int ranks, bool on_streams = false) {
   std::mutex mutex;
   std::vector<Losses> all;
   test::run_ranks(ranks, [&](RankTeam& team) {
-    Training training(options_of_rank(options, team));
+    TrainingOptions own = options_of_rank(options, team);
+    test::StreamRecord record;
+    if (on_streams) {
+      own.make_device = [](const Problem& problem, std::uint64_t gpu, std::uint64_t host) {
+        return std::make_unique<test::HiddenDevice>(problem, gpu, host);
+      };
+      own = test::on_streams(own, record, {});
+    }
+    Training training(own);
     Losses losses;
     losses.weights_hash =
         training.run([&](const StepResult& step) { losses.of_step.push_back(step.loss); }, nullptr)
@@ -100,19 +108,8 @@ TEST_CASE("ranks: the same where the host does not reach GPU memory, and lanes a
   const Losses alone = train_alone(wide_options(bench, "resident", 2, 2), 2);
   for (const char* policy : trained_by_ranks) {
     INFO(policy);
-    std::mutex mutex;
-    std::vector<Losses> all;
-    test::run_ranks(2, [&](RankTeam& team) {
-      TrainingOptions own = options_of_rank(wide_options(bench, policy, 2, 2), team);
-      test::StreamRecord record;
-      own.make_device = [](const Problem& problem, std::uint64_t gpu, std::uint64_t host) {
-        return std::make_unique<test::HiddenDevice>(problem, gpu, host);
-      };
-      const Losses losses = test::train_within_plan(test::on_streams(own, record, {}));
-      const std::lock_guard lock(mutex);
-      all.push_back(losses);
-    });
-    for (const Losses& one : all) CHECK(test::difference(alone, one) == "");
+    const TrainingOptions options = wide_options(bench, policy, 2, 2);
+    CHECK(test::difference(alone, train_on_ranks(options, 2, true)) == "");
   }
 }
 
