@@ -131,8 +131,9 @@ void print_report(const Validation& v, const std::string& path) {
     fmt::print("  {:<14} {:>10.1f} % {:>10.1f} %\n", lane.name, 100 * lane.predicted_busy,
                100 * lane.measured_busy);
   }
-  fmt::print("{:<16} {:>12} {:>12}   on the longest chain of tasks that wait for each other, a step\n", "kind", "predicted",
-             "measured");
+  fmt::print(
+      "{:<16} {:>12} {:>12}   on the longest chain of tasks that wait for each other, a step\n",
+      "kind", "predicted", "measured");
   for (const CriticalShare& share : v.critical_path) {
     fmt::print("  {:<14} {:>12} {:>12}\n", share.kind, format_seconds(share.predicted_seconds),
                format_seconds(share.measured_seconds));

@@ -66,7 +66,8 @@ Facts facts_of(const SeenRun& run) {
                          ? "median; predicted " + format_seconds(*start.predicted_step_seconds)
                          : "median"});
   if (const auto mfu = history.mfu())
-    facts.push_back({"mfu", "MFU", percentage_text(*mfu), *mfu, "of the rate of the machine file, or as it was measured"});
+    facts.push_back({"mfu", "MFU", percentage_text(*mfu), *mfu,
+                     "of the rate of the machine file, or as it was measured"});
   return facts;
 }
 
