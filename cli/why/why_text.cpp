@@ -312,16 +312,16 @@ class AblationText {
     for (const std::size_t k : one.settings) text_ += fmt::format("      {}\n", all[k].help);
     if (one.why_together.empty()) return;
     text_ += fmt::format("      together: the first has no plan by itself, {}\n", one.why_together);
-    for (const std::size_t k : one.settings) add_effects(k, 0);
+    for (const std::size_t k : one.settings) add_effects("of these", k, 0);
   }
 
   // What a setting gains alone and last, where that is known and no less than `least`.
-  void add_effects(std::size_t setting, double least) {
+  void add_effects(const char* begin, std::size_t setting, double least) {
     const SettingEffect& effect = why_.ablation.effects[setting];
     for (const auto& [name, gain] :
          {std::pair{"alone", &effect.alone}, std::pair{"last", &effect.last}}) {
       if (!gain->seconds || std::abs(*gain->seconds) < least) continue;
-      text_ += fmt::format("      but {} {}: {}\n", why_.settings.all()[setting].name, name,
+      text_ += fmt::format("      {} {} {}: {}\n", begin, why_.settings.all()[setting].name, name,
                            times_(*gain->seconds));
     }
   }
@@ -357,7 +357,7 @@ class AblationText {
   void add_large_effects() {
     const double least = too_small_for_a_row * std::max(why_.a_seconds(), why_.b_seconds());
     for (const std::size_t i : small_) {
-      for (const std::size_t k : why_.ablation.steps[i].settings) add_effects(k, least);
+      for (const std::size_t k : why_.ablation.steps[i].settings) add_effects("but", k, least);
     }
   }
 

@@ -100,6 +100,7 @@ bool fits(const Machine& machine, const TierBytes& bytes, Tier tier) {
 // bounds are compared, not times.
 Schedule sooner(Schedule plain, Schedule keeps) {
   constexpr double at_most = 0.9998;
+  if (!plain.fits()) return keeps;
   try {
     return least_seconds(keeps) < at_most * least_seconds(plain) ? std::move(keeps)
                                                                  : std::move(plain);

@@ -9,8 +9,9 @@ std::optional<Program> use_spare_memory(Program& plain, const Machine& machine,
                                         const std::function<Program(const TierBytes&)>& emit) {
   const TierBytes used = plain.plan_memory().extent;
   const TierBytes capacity = {machine.gpu.memory, machine.host.memory, 0};
-  if (used[0] > capacity[0] || used[1] > capacity[1]) return std::nullopt;
-  const TierBytes all = {capacity[0] - used[0], capacity[1] - used[1], 0};
+  if (used[0] > capacity[0]) return std::nullopt;
+  // What stays on the GPU need not be in host memory, which may be too little for `plain`.
+  const TierBytes all = {capacity[0] - used[0], capacity[1] - std::min(capacity[1], used[1]), 0};
   constexpr std::array shares = {1.0, 0.99, 0.95, 0.85, 0.7, 0.5, 0.25, 0.0};  // at most, by trial
   std::array<std::size_t, 2> trial{};
   for (TierBytes spare = all; spare != TierBytes{};) {
