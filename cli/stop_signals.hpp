@@ -52,6 +52,19 @@ class StopSignals {
   // Called on a thread of its own when the first signal comes; at once if it has come already.
   // Empty: nobody is called from the return on.
   void on_stop(std::function<void()> listener);
+  // The same for as long as the result is there, whatever ends it.
+  class Listening {
+   public:
+    Listening(StopSignals& signals, std::function<void()> listener) : signals_(signals) {
+      signals_.on_stop(std::move(listener));
+    }
+    ~Listening() { signals_.on_stop({}); }
+    Listening(const Listening&) = delete;
+    Listening& operator=(const Listening&) = delete;
+
+   private:
+    StopSignals& signals_;
+  };
 
  private:
   void watch();

@@ -131,7 +131,7 @@ std::optional<TrainRequest> train(const TrainRequest& request, const TrainOption
   job.begin();
   StopSignals::enter(training.commit_interval() > 0 ? StopSignals::Phase::training_with_commits
                                                     : StopSignals::Phase::training);
-  signals.on_stop([&] { job.request_stop(); });
+  const StopSignals::Listening listening(signals, [&] { job.request_stop(); });
   StepLine line(talks);
   std::optional<GpuMeter> meter;
   if (job.device().gpu) meter.emplace(job.device().gpu->pci_bus);
@@ -262,7 +262,7 @@ void train_beside(const TrainRequest& request, StopSignals& signals, int& exit_c
   StopSignals::enter(job.training().commit_interval() > 0
                          ? StopSignals::Phase::training_with_commits
                          : StopSignals::Phase::training);
-  signals.on_stop([&] { job.request_stop(); });
+  const StopSignals::Listening listening(signals, [&] { job.request_stop(); });
   job.train({});
   signals.on_stop({});
   StopSignals::enter(StopSignals::Phase::finishing);

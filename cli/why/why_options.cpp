@@ -63,10 +63,9 @@ void WhyOptions::add_to(CLI::App& command) {
                   "(.svg or .png; needs gnuplot)")
       ->needs(asked);
   command
-      .add_option(
-          "--change-first", first,
-          "with --why: settings that are changed first, in this order, e.g. "
-          "order.row,micro_batch; the others follow, each time the one that gains most from there")
+      .add_option("--change-first", first,
+                  "with --why: settings that are changed first, in this order, e.g. "
+                  "order.row,micro_batch; the others follow, each time what gains most")
       ->needs(asked);
 }
 

@@ -191,10 +191,18 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
                           : options_.resume ? options_.resume->run
                                             : homeless_run();
   find_frozen_files();
-  training_store_ = std::make_unique<TrainingStore>(
-      schedules, TrainingStoreOptions{options_.ssd, options_.durability.on(), text_of(record), run,
-                                      options_.overwrite, options_.resume, frozen_files_.get(),
-                                      options_.stripe_bytes, options_.make_ring});
+  TrainingStoreOptions with{
+      options_.ssd,       options_.durability.on(), text_of(record),     run,
+      options_.overwrite, options_.resume,          frozen_files_.get(), options_.stripe_bytes,
+      options_.make_ring};
+  if (options_.team && options_.resume) {
+    with.agree_in_place = [team = options_.team](bool own) {
+      const double mine = own ? 1 : 0;
+      const std::vector<double> all = team->gather(std::span(&mine, 1));
+      return *std::min_element(all.begin(), all.end()) > 0;
+    };
+  }
+  training_store_ = std::make_unique<TrainingStore>(schedules, std::move(with));
   // After the store, which may refuse its drives: what can be refused at once is, before memory is
   // taken and algorithms are tried.
   const std::uint64_t gpu_bytes = schedules_->peak(Tier::gpu) + options_.guard_bytes,

@@ -242,6 +242,12 @@ bool TrainingStore::opens_again() {
 }
 
 void TrainingStore::create() {
+  in_place_ = opens_again();
+  if (options_.agree_in_place && !options_.agree_in_place(in_place_) && in_place_) {
+    in_place_ = false;
+    chunks_ =  // without the sums of the store there was
+        std::make_unique<ChunkTable>(boundaries_, identity_.stripe_bytes, identity_.store_bytes);
+  }
   SsdStoreOptions with;
   with.chunks = chunks_.get();
   with.make_ring = options_.make_ring;
@@ -252,7 +258,6 @@ void TrainingStore::create() {
   with.require_replaceable = [this](const fs::path& file, const StoreHeader* header) {
     require_replaceable(file, header);
   };
-  in_place_ = opens_again();
   if (in_place_) {
     location_.generation = options_.resume->location.generation;
     base_epoch_ = options_.resume->record.epoch;

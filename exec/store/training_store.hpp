@@ -56,6 +56,9 @@ struct TrainingStoreOptions {
   std::uint64_t stripe_bytes = SsdStoreOptions{}.stripe_bytes;
   // Makes the rings of all channels.
   RingFactory make_ring = make_usual_ring;
+  // Of several ranks that go on: whether all of them go on in place, as this one could. Where one
+  // cannot, all make a new store, so that all are of one generation.
+  std::function<bool(bool own)> agree_in_place = {};
 };
 
 class TrainingStore {

@@ -164,7 +164,17 @@ void add_interval(nlohmann::ordered_json& json, const Evaluation& evaluation) {
 }  // namespace
 
 FitMargin margin_of(const Candidate& candidate) {
-  return fit_margin(tier_uses(candidate.evaluation.schedule, candidate.wear));
+  TierUses memory = tier_uses(candidate.evaluation.schedule, candidate.wear);
+  // Of a pipeline, what the stage leaves that leaves least.
+  for (const StageEvaluation& stage : candidate.evaluation.stages) {
+    for (const std::size_t tier : {std::size_t{0}, std::size_t{1}}) {  // gpu, host
+      const TierUse own{.peak_bytes = stage.peaks[tier],
+                        .capacity_bytes = memory[tier].capacity_bytes};
+      const bool is_first = &stage == &candidate.evaluation.stages.front();
+      if (!is_first && free_bytes(own) < free_bytes(memory[tier])) memory[tier] = own;
+    }
+  }
+  return fit_margin(memory);
 }
 
 nlohmann::ordered_json to_json(const Candidate& candidate, const Explanation* explanation) {

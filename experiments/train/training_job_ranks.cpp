@@ -197,6 +197,7 @@ void TrainingJob::share_plan(Problem problem) {
     shared = {{"policy", plan_.policy},
               {"micro_batch", planned.workload.micro_batch},
               {"sequences_at_once", planned.workload.sequences_at_once},
+              {"gradient", planned.workload.gradient},
               {"memory", memory_of(planned.machine)},
               {"machine", planned.machine.gpu.flops > 0 ? machine_to_toml(planned.machine) : ""},
               {"seconds", plan_.predicted_step_seconds.value_or(0)}};
@@ -210,7 +211,8 @@ void TrainingJob::share_plan(Problem problem) {
     set_memory(problem.machine, shared.at("memory"));
     problem.workload.micro_batch = shared.at("micro_batch");
     problem.workload.sequences_at_once = shared.at("sequences_at_once");
-    problem.trains_on = Backend::cpu;
+    problem.workload.gradient = shared.at("gradient").get<GradientWidth>();
+    problem.trains_on = device_.gpu ? Backend::cuda : Backend::cpu;
     plan_ = {problem, shared.at("policy"), std::nullopt};
     if (const double seconds = shared.at("seconds"); seconds > 0)
       plan_.predicted_step_seconds = seconds;

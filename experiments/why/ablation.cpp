@@ -114,14 +114,14 @@ class AblationSearch {
     }
   }
   // What the settings need in a that cannot be changed there by themselves and that b loses much
-  // without.
+  // without, or cannot do without.
   void find_needs() {
     std::vector<std::size_t> all(count_);
     std::iota(all.begin(), all.end(), std::size_t{0});
     needs_.resize(count_);
     for (std::size_t k = 0; k < count_ && tasks_ <= options_.most_tasks; ++k) {
       const std::optional<double> lost = answer_.effects[k].last.seconds;
-      if (!answer_.effects[k].alone.seconds && lost && *lost >= little * answer_.a_seconds)
+      if (!answer_.effects[k].alone.seconds && (!lost || *lost >= little * answer_.a_seconds))
         needs_[k] = needed_by(k, all);
     }
   }

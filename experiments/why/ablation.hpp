@@ -70,10 +70,10 @@ struct AblationOptions {
 
 // After the settings named first, the one that gains most is changed next, of those as good the
 // first in PlanSettings::all(). One that cannot be changed by itself, and without which b loses a
-// hundredth of what a takes, is changed with no more others than it needs in a. Where none gains a
-// hundredth, and some need more than in a, the one of these without which b loses most is changed
-// next, with no more than it needs there. The same input gives the same answer, whatever the
-// threads. Throws InputError for names that are none of the settings.
+// hundredth of what a takes or is no plan, is changed with no more others than it needs in a. Where
+// none gains a hundredth, and some need more than in a, the one of these without which b loses most
+// is changed next, with no more than it needs there. The same input gives the same answer, whatever
+// the threads. Throws InputError for names that are none of the settings.
 Ablation ablate(const PlanSettings& settings, const TimePlan& time, const AblationOptions& options);
 
 }  // namespace spillway

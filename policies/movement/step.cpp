@@ -155,6 +155,8 @@ void Step::backward(int layer, int micro_batch) { backward("backward", layer, mi
 
 void Step::input_gradient(int layer, int micro_batch) {
   backward("input_gradient", layer, micro_batch, may_split_);
+  if (!work_.evaluates && layer >= first_backward_)
+    owed_[static_cast<std::size_t>(layer * micro_batches_ + micro_batch)] = true;
 }
 
 void Step::weight_gradient(int layer, int micro_batch) {
@@ -163,12 +165,10 @@ void Step::weight_gradient(int layer, int micro_batch) {
   if (down_[static_cast<std::size_t>(micro_batch)] >= layer)
     fail("weight_gradient", layer, micro_batch, "the gradient of its input comes first");
   const auto at = static_cast<std::size_t>(layer * micro_batches_ + micro_batch);
-  if (!owed_[at]) {
-    if (!may_split_ || work_.evaluates || layer < first_backward_) return;
-    fail("weight_gradient", layer, micro_batch, "it is there already");
-  }
+  if (work_.evaluates || layer < first_backward_) return;
+  if (!owed_[at]) fail("weight_gradient", layer, micro_batch, "it is there already");
   owed_[at] = false;
-  add(VisitKind::weights, layer, micro_batch, false);
+  if (may_split_) add(VisitKind::weights, layer, micro_batch, false);
 }
 
 void Step::backward(const char* call, int layer, int micro_batch, bool weights_later) {
@@ -186,9 +186,7 @@ void Step::backward(const char* call, int layer, int micro_batch, bool weights_l
   if (layer < first_backward_) return;
   add(has_loss(layer) ? VisitKind::last_layer : VisitKind::backward, layer, micro_batch,
       weights_later);
-  if (!weights_later) return;
-  work_.splits = true;
-  owed_[static_cast<std::size_t>(layer * micro_batches_ + micro_batch)] = true;
+  work_.splits = work_.splits || weights_later;
 }
 
 void Step::update(int unit, Portion portion) {

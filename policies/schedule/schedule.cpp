@@ -99,7 +99,9 @@ Message settings_that_fit(const Schedule& schedule) {
     std::uint64_t bytes = use.peak_bytes;
     if (tier == Tier::host)
       bytes = installed_for(machine.host, bytes + memory_beside(schedule.problem()));
-    if (tier == Tier::gpu) bytes += machine.gpu.workspaces + machine.gpu.context;
+    // Of what the file gives the context is taken off, of a limit the workspaces.
+    if (tier == Tier::gpu)
+      bytes += machine.gpu.limit > 0 ? machine.gpu.workspaces : machine.gpu.context;
     if (!text.empty()) text += ", ";
     text += Setting{key(tier), fmt::format("{}B", bytes)};
     if (tier == Tier::ssd && machine.ssd.count == 0 && machine.ssd.read == 0)

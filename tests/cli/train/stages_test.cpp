@@ -30,7 +30,7 @@ TEST_CASE("stages: two processes train what one trains, wherever their state res
   INFO(one.err);
   REQUIRE(one.exit_code == 0);
   for (const char* policy : {"gpipe", "1f1b:parameters=ssd,optimizer_state=ssd,checkpoints=ssd",
-                             "interleaved", "zero-infinity"}) {
+                             "interleaved", "zb-h1", "zero-infinity"}) {
     INFO(policy);
     Outcome two;
     {
@@ -83,6 +83,26 @@ TEST_CASE("stages: what is killed or stopped goes on as one process would have t
       check_same(folder / name, folder / "one");
     }
   }
+}
+
+TEST_CASE("stages: where one needs another store all of them make one, and the run goes on") {
+  if (ranks_are_skipped()) return;
+  const TemporaryFolder folder;
+  const Words in_four = {"--pipeline", "4", "--durability", "step"};
+  const Outcome whole =
+      run(rank_training(folder, "one", 6) + Words{"--policy", "resident", "--quiet"});
+  REQUIRE(whole.exit_code == 0);
+  const StartedBy by(mpirun(4));
+  // Checkpoints of the first two stages are on the SSD, those of the others never had to leave.
+  const Outcome first = run(rank_training(folder, "four", 3) + in_four +
+                            Words{"--policy", "zb-h1:checkpoints=ssd", "--quiet"});
+  INFO(first.err);
+  REQUIRE(first.exit_code == 0);
+  const Outcome resumed = run({"train", "--run", folder / "four", "--resume", "--policy", "zb-h1",
+                               "--steps", "6", "--quiet"});
+  INFO(resumed.err);
+  REQUIRE(resumed.exit_code == 0);
+  check_same(folder / "four", folder / "one");
 }
 
 TEST_CASE("stages: a pipeline has as many processes as stages, from its first step to its last") {
