@@ -2,6 +2,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstdlib>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -19,6 +20,13 @@ struct Order {
   cudaError_t code;
 };
 
+Machine machine_of_environment() {
+  Machine machine;
+  if (const char* const gpus = std::getenv("SPILLWAY_EMULATED_GPUS"))
+    machine.devices = std::atoi(gpus);
+  return machine;
+}
+
 struct State {
   std::mutex mutex;
   std::map<std::string, std::int64_t> counts;
@@ -27,7 +35,7 @@ struct State {
   std::vector<Order> orders;
   cudaError_t failure = cudaSuccess;
   std::string failure_text;
-  Machine machine;
+  Machine machine = machine_of_environment();
   std::atomic<std::uint64_t> seed{0}, delay_seed{0};
   std::atomic<int> longest_delay_us{0};
   std::atomic<bool> recording{false};

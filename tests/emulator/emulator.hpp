@@ -105,7 +105,7 @@ class RecordLaunches {
 // --- The machine.
 struct Machine {
   bool driver = true;  // false: cudaErrorInsufficientDriver, as where none is installed
-  int devices = 1;
+  int devices = 1;     // or as many as SPILLWAY_EMULATED_GPUS says
   std::size_t memory_bytes = std::size_t{8} << 30;
   int major = 9, minor = 0;
   int multiprocessors = 4;

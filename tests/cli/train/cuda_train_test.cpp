@@ -4,10 +4,12 @@
 #include <cstdlib>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "test_paths.hpp"
 #include "tests/cli/program.hpp"
+#include "tests/cli/train/ranks.hpp"
 
 namespace spillway::test {
 namespace {
@@ -74,6 +76,39 @@ TEST_CASE("train --device cuda trains in bf16, under every placement with the sa
   const auto fp32 = losses_of(cuda_training(wide, "resident", {"--precision", "fp32"}), wide);
   CHECK(fp32 != expected);
   for (const auto& [step, loss] : fp32) CHECK(loss == Approx(expected.at(step)).epsilon(0.02));
+}
+
+TEST_CASE("stages and ranks take a GPU each, and train what one process trains") {
+  if (ranks_are_skipped()) return;
+  const EmulatedGpu gpu;
+  const auto train = [&](int processes, const std::string& policy,
+                         const std::vector<std::string>& more) {
+    const TemporaryFolder folder;
+    std::optional<StartedBy> by;
+    if (processes > 1) by.emplace(mpirun(processes));
+    setenv("SPILLWAY_EMULATED_GPUS", std::to_string(processes).c_str(), 1);
+    const Outcome outcome = run(cuda_training(folder, policy, more, "3"));
+    unsetenv("SPILLWAY_EMULATED_GPUS");
+    INFO(policy << ": " << outcome.err);
+    REQUIRE(outcome.exit_code == 0);
+    return last_event(folder / "run");
+  };
+  const auto alone = train(1, "resident", {});
+  for (const char* policy : {"1f1b", "zero-infinity"})
+    CHECK(train(2, policy, {"--pipeline", "2"})["weights_hash"] == alone["weights_hash"]);
+  // Sequences that are computed some at a time make gradients wider, on all of them.
+  const std::vector<std::string> whole = {"--micro-batch", "4", "--sequences-at-once", "2"};
+  CHECK(train(2, "resident", whole + std::vector<std::string>{"--pipeline", "2"})["weights_hash"] ==
+        train(1, "resident", whole)["weights_hash"]);
+  CHECK(train(2, "zero-offload", {})["weights_hash"] == train(2, "resident", {})["weights_hash"]);
+  const StartedBy three(mpirun(3));
+  setenv("SPILLWAY_EMULATED_GPUS", "2", 1);
+  const TemporaryFolder folder;
+  const Outcome refused =
+      run(cuda_training(folder, "resident", {"--batch", "6", "--micro-batch", "1"}, "3"));
+  unsetenv("SPILLWAY_EMULATED_GPUS");
+  CHECK(refused.exit_code != 0);
+  CHECK_THAT(refused.err, Catch::Contains("3 ranks on this computer, each with a GPU of its own"));
 }
 
 TEST_CASE("The limit of GPU memory counts workspaces, and so does the hint that raises it") {
