@@ -1,8 +1,12 @@
 #include "experiments/why/why.hpp"
 
+#include <fmt/format.h>
+
+#include <cmath>
 #include <utility>
 
 #include "base/errors.hpp"
+#include "base/units.hpp"
 #include "experiments/plan/tuned.hpp"
 #include "experiments/plan/wear.hpp"
 #include "policies/schedule/fit_margin.hpp"
@@ -43,6 +47,18 @@ PlanTime time_of(const Problem& problem, const PlanState& state, int steps,
   return time;
 }
 
+// Empty where a policy takes what the plan does that is to stand for it: an order of work that is
+// its own is in no plan.
+std::string why_no_plan(const AskedPlan& asked, const std::string& policy,
+                        const PlanTime& as_plan) {
+  constexpr double most_beside = 0.05;
+  const double seconds = asked.plan.evaluation.result->step_seconds;
+  if (!as_plan.seconds || std::abs(*as_plan.seconds - seconds) <= most_beside * seconds)
+    return as_plan.why_not;
+  return fmt::format("{} takes {} a step, and {} as a plan of policy {}", asked.policy,
+                     format_seconds(seconds), format_seconds(*as_plan.seconds), policy);
+}
+
 }  // namespace
 
 Why explain_difference(const Problem& problem, const AskedPlan& a, const AskedPlan& b,
@@ -50,10 +66,16 @@ Why explain_difference(const Problem& problem, const AskedPlan& a, const AskedPl
                        const AblationOptions& options) {
   PlanSettings settings(end_of(a), end_of(b));
   const int steps = a.plan.evaluation.schedule.steps();
-  Ablation ablation = ablate(
-      settings,
-      [&](const PlanState& state) { return time_of(problem, state, steps, evaluate_one, durable); },
-      options);
+  const auto time = [&](const PlanState& state) {
+    return time_of(problem, state, steps, evaluate_one, durable);
+  };
+  Ablation ablation;
+  for (const bool first : {true, false}) {
+    if (settings.all().empty() || !ablation.why_not.empty()) continue;
+    const PlanSettings::Changed changed(settings.all().size(), !first);
+    ablation.why_not = why_no_plan(first ? a : b, settings.policy(), time(settings.with(changed)));
+  }
+  if (ablation.why_not.empty()) ablation = ablate(settings, time, options);
   PlanProfile of_a = profile_of(a.plan), of_b = profile_of(b.plan);
   auto path = critical_differences(of_a.explanation, of_b.explanation);
   auto stalls = stall_differences(of_a.explanation, of_b.explanation);

@@ -102,6 +102,16 @@ TEST_CASE("compare --why of one policy goes through its own options") {
   CHECK(same["ablation"]["settings"].empty());
 }
 
+TEST_CASE("compare --why: of an order of work that no plan says, settings are not told") {
+  const Outcome outcome =
+      run({"compare", "1f1b", "resident", "--why", "--model", "gpt-13b", "--machine",
+           "a100-80gb-4gpu", "--pipeline", "4", "--batch", "8", "--micro-batch", "1"});
+  CHECK(outcome.exit_code == 0);
+  CHECK_THAT(outcome.out, Catch::Contains("one setting at a time: not told"));
+  CHECK_THAT(outcome.out,
+             Catch::Contains("1f1b takes ") && Catch::Contains("as a plan of policy spillway"));
+}
+
 TEST_CASE("compare --why is refused with what would do, and says what does not fit") {
   const Words two =
       Words{"compare", "zero-infinity", "greedysnake", "--machine", "testbed"} + tiny_problem();
