@@ -228,9 +228,8 @@ class AblationText {
       return fmt::format(
           "from A to B one setting at a time: not told. For that both are written as plans of "
           "policy {}, and one of these does not fit, cannot be run, or is another plan, such as "
-          "that "
-          "of an order of work that is its policy's own (a step() of a plugin, a pipeline's):\n  "
-          "{}\n",
+          "that of an order of work that is its policy's own (a step() of a plugin, a "
+          "pipeline's):\n  {}\n",
           why_.settings.policy(), ablation.why_not);
     if (why_.settings.all().empty()) return "no setting differs\n";
     head();

@@ -63,13 +63,14 @@ class Device {
   virtual ~Device() = default;
   virtual std::string name() const = 0;
   // Start of the gpu tier's arena (at least the bytes asked for at construction) and of the host
-  // tier's. The host may touch the bytes of the gpu tier through upload() and download() only.
+  // tier's. Who does not ask host_reaches_gpu_memory() touches the bytes of the gpu tier through
+  // upload() and download() only.
   virtual std::span<std::byte> gpu_memory() = 0;
   virtual std::span<std::byte> host_memory() = 0;
   // Whether the host may touch the bytes of the gpu tier where they are.
   virtual bool host_reaches_gpu_memory() const { return true; }
-  // Copies to and from the gpu tier at `offset`, from any host memory; blocks. From any one thread
-  // at a time, also while tasks run.
+  // Copies to and from the gpu tier at `offset`, from any host memory; blocks. From any threads,
+  // also while tasks run.
   virtual void upload(std::uint64_t offset, std::span<const std::byte> from);
   virtual void download(std::uint64_t offset, std::span<std::byte> to);
   // Runs a task of lane gpu.compute or cpu.optimizer.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "policies/model/weight_operands.hpp"
+
 namespace spillway {
 
 namespace {
@@ -91,6 +93,19 @@ std::uint64_t backward_scratch_bytes(const Problem& problem, SavedMask available
                                                       problem.activation_bytes());
   return saved_bytes(problem, saved_others(problem.model, available), sequences) + page(gradients) +
          adapter_scratch_bytes(problem, 2);
+}
+
+std::uint64_t input_gradient_scratch_bytes(const Problem& problem, SavedMask available) {
+  const std::uint64_t whole = backward_scratch_bytes(problem, available);
+  if (!works_on_copies(problem)) return whole;
+  return whole - gradient_copy_bytes(problem, problem.model.layers - 1) +
+         saved_bytes(one_sequence_in_fp32(problem), kept_for_weights(problem.model, available));
+}
+
+std::uint64_t weight_gradient_scratch_bytes(const Problem& problem) {
+  if (!works_on_copies(problem)) return 0;
+  return gradient_copy_bytes(problem, problem.model.layers - 1) + activation_copy_bytes(problem) +
+         saved_bytes(one_sequence_in_fp32(problem), activations_of_weights(problem.model));
 }
 
 std::int64_t head_chunk_tokens(const Problem& problem) {

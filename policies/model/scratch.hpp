@@ -40,8 +40,15 @@ std::uint64_t checkpoint_bytes(const Problem& problem);
 //   head                     the hidden state of one sequence
 //   embed_backward           with 16-bit gradients alone: the order of the micro-batch's tokens, 4
 //                            bytes each, and one row
+//
+// Of a backward in two passes (weight_operands.hpp) input_gradient has what backward has, in bf16
+// on the CPU without a sum, but with fp32 copies of what it keeps of one sequence; weight_gradient
+// nothing, but there the sum where gradients have 16 bits, and of one sequence fp32 copies of the
+// layer's input and of the activations it takes.
 std::uint64_t forward_scratch_bytes(const Problem& problem, SavedMask saves);
 std::uint64_t backward_scratch_bytes(const Problem& problem, SavedMask available);
+std::uint64_t input_gradient_scratch_bytes(const Problem& problem, SavedMask available);
+std::uint64_t weight_gradient_scratch_bytes(const Problem& problem);
 std::uint64_t head_scratch_bytes(const Problem& problem);
 std::uint64_t embed_backward_scratch_bytes(const Problem& problem);
 // Whether the tasks of the problem's backend work on fp32 copies of what is kept in bf16, and the

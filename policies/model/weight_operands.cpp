@@ -1,20 +1,11 @@
 #include "policies/model/weight_operands.hpp"
 
-#include "policies/model/scratch.hpp"
-
 namespace spillway {
 
 namespace {
 
 std::uint64_t page(std::uint64_t bytes) {
   return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
-}
-
-// Of the sum of a layer's gradient that is rounded once it is complete.
-std::uint64_t wide_sum_bytes(const Problem& problem) {
-  if (problem.gradient_bytes() != 2) return 0;
-  const std::int64_t elements = trained_elements(problem.model, problem.model.layers - 1);
-  return page(static_cast<std::uint64_t>(elements) * sizeof(float));
 }
 
 }  // namespace
@@ -50,20 +41,6 @@ std::uint64_t weight_operand_bytes(const Problem& problem, SavedMask available) 
     bytes +=
         page(static_cast<std::uint64_t>(rows * width) * output_gradient_element_bytes(problem));
   return bytes;
-}
-
-std::uint64_t input_gradient_scratch_bytes(const Problem& problem, SavedMask available) {
-  if (!works_on_copies(problem)) return backward_scratch_bytes(problem, available);
-  const SavedMask kept = kept_for_weights(problem.model, available);
-  return backward_scratch_bytes(problem, available) - wide_sum_bytes(problem) +
-         saved_bytes(one_sequence_in_fp32(problem), kept);
-}
-
-std::uint64_t weight_gradient_scratch_bytes(const Problem& problem) {
-  if (!works_on_copies(problem)) return 0;
-  const Problem one = one_sequence_in_fp32(problem);
-  return wide_sum_bytes(problem) + checkpoint_bytes(one) +
-         saved_bytes(one, activations_of_weights(problem.model));
 }
 
 }  // namespace spillway

@@ -36,11 +36,4 @@ std::uint64_t output_gradient_element_bytes(const Problem& problem);
 // Bytes of the buffer, for one micro-batch.
 std::uint64_t weight_operand_bytes(const Problem& problem, SavedMask available);
 
-// Scratch of both passes (scratch.hpp has that of a whole backward). The first has what a whole
-// backward has; on the CPU in bf16 no sum of the gradient of the weights, but fp32 copies of what
-// it keeps of one sequence. The second has none, but on the CPU in bf16: the sum where gradients
-// have 16 bits, and of one sequence fp32 copies of the input and of the activations.
-std::uint64_t input_gradient_scratch_bytes(const Problem& problem, SavedMask available);
-std::uint64_t weight_gradient_scratch_bytes(const Problem& problem);
-
 }  // namespace spillway
