@@ -6,6 +6,7 @@
 #include <array>
 
 #include "base/errors.hpp"
+#include "exec/ranks/rank_gpus.hpp"
 #include "exec/ranks/rank_team.hpp"
 #include "exec/run/clipping.hpp"
 #include "exec/run/executor_run.hpp"
@@ -61,9 +62,10 @@ std::vector<std::uint64_t> shard_bytes(std::uint64_t whole_bytes, std::uint64_t 
 
 }  // namespace
 
-void Executor::use_ranks(RankTeam& team) {
+void Executor::use_ranks(RankTeam& team, RankGpus* gpus) {
   SPILLWAY_ASSERT(runs_.empty());
   team_ = &team;
+  gpus_ = gpus;
   team.on_loss([this](std::exception_ptr error) {
     fail(error);
     wake_caller();
@@ -79,11 +81,18 @@ bool Executor::begin_collective(Lane lane) {
 }
 
 // With `scratch`, which is as large as the whole, for the others alone: nothing is read or written
-// that belongs to the run. What lies in GPU memory that the host does not reach goes by way of a
-// copy: a transport knows the host's memory alone.
+// that belongs to the run. What lies in GPU memory that the host does not reach goes from GPU to
+// GPU where these have links, else by way of a copy.
 void Executor::collective(const Run& run, TaskId id, std::byte* scratch) {
   const Task& task = run.schedule.tasks()[id];
   const auto accesses = run.schedule.accesses(task);
+  if (goes_between_gpus(run, task)) {
+    const bool for_result = scratch == nullptr;
+    const bool all_do = is_message(task.kind) ? gpus_->meet(task.lane, task.group, for_result)
+                                              : gpus_->meet(task.lane, for_result);
+    if (all_do) exchange_on_gpus(run, id);
+    return;
+  }
   const auto is_hidden = [&](const Access& access) {
     return scratch == nullptr && !device_.host_reaches_gpu_memory() &&
            run.schedule.buffers()[access.buffer].tier == Tier::gpu;
@@ -111,16 +120,47 @@ void Executor::collective(const Run& run, TaskId id, std::byte* scratch) {
   }
 }
 
+// The same on all ranks: they have the same collectives.
+bool Executor::goes_between_gpus(const Run& run, const Task& task) const {
+  if (gpus_ == nullptr || (!is_message(task.kind) && gpus_->on(task.lane) == nullptr)) return false;
+  const auto accesses = run.schedule.accesses(task);
+  return std::all_of(accesses.begin(), accesses.end(), [&](const Access& access) {
+    return run.schedule.buffers()[access.buffer].tier == Tier::gpu;
+  });
+}
+
+void Executor::exchange_on_gpus(const Run& run, TaskId id) {
+  const Task& task = run.schedule.tasks()[id];
+  const auto accesses = run.schedule.accesses(task);
+  std::array<std::byte*, 2> at{};
+  SPILLWAY_ASSERT(accesses.size() <= at.size());
+  for (std::size_t k = 0; k < accesses.size(); ++k) at[k] = address(run, accesses[k]);
+  if (task.kind == TaskKind::send) return gpus_->send(task.lane, task.group, at[0], task.bytes);
+  if (task.kind == TaskKind::receive)
+    return gpus_->receive(task.lane, task.group, at[0], task.bytes);
+  collective(run, task, *gpus_->on(task.lane), at);
+}
+
 // Between the operands of a collective or a message, which the host reaches.
 void Executor::exchange(const Run& run, TaskId id, const std::array<std::byte*, 2>& at) {
   const Task& task = run.schedule.tasks()[id];
-  const auto accesses = run.schedule.accesses(task);
-  const Problem& problem = run.schedule.problem();
-  const int ranks = team_->size();
   if (task.kind == TaskKind::send) return team_->send(task.lane, task.group, {at[0], task.bytes});
   if (task.kind == TaskKind::receive)
     return team_->receive(task.lane, task.group, {at[0], task.bytes});
-  OrderedSums& sums = team_->on(task.lane);
+  HostSums& sums = team_->on(task.lane);
+  if (task.kind != TaskKind::norms_reduce) return collective(run, task, sums, at);
+  const Problem& problem = run.schedule.problem();
+  const std::span norms(reinterpret_cast<double*>(at[0]), task.bytes / norm_slot_bytes);
+  if (is_stage(problem.model)) leave_own(problem.model, norms);
+  sums.all_reduce(norms);
+}
+
+// In the memory that the sums are of.
+void Executor::collective(const Run& run, const Task& task, OrderedSums& sums,
+                          const std::array<std::byte*, 2>& at) {
+  const auto accesses = run.schedule.accesses(task);
+  const Problem& problem = run.schedule.problem();
+  const int ranks = team_->size();
   switch (task.kind) {
     case TaskKind::all_gather: {
       const auto parts = shard_bytes(task.bytes, problem.parameter_bytes(), ranks);
@@ -135,11 +175,6 @@ void Executor::exchange(const Run& run, TaskId id, const std::array<std::byte*, 
     }
     case TaskKind::all_reduce:
       return sums.all_reduce(at[0], task.bytes, problem.gradient_bytes());
-    case TaskKind::norms_reduce: {
-      const std::span norms(reinterpret_cast<double*>(at[0]), task.bytes / norm_slot_bytes);
-      if (is_stage(problem.model)) leave_own(problem.model, norms);
-      return sums.all_reduce(norms);
-    }
     default:
       bug("a collective", __FILE__, __LINE__, to_string(task.kind));
   }

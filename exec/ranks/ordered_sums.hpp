@@ -11,21 +11,22 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
-#include "exec/ranks/transport.hpp"
+#include "exec/ranks/carrier.hpp"
+#include "exec/ranks/host_carrier.hpp"
 
 namespace spillway {
 
 // The bytes of each rank's part of a whole, in order of the ranks.
 using PartBytes = std::span<const std::uint64_t>;
 
+// In memory of the carrier's kind, by one thread at a time.
 class OrderedSums {
  public:
-  // On one channel, by one thread at a time. `waiting`: as RankTransport::exchange() has it. Takes
-  // memory for a piece from each rank at once.
-  OrderedSums(RankTransport& transport, RankChannel channel, std::function<void()> waiting);
+  explicit OrderedSums(Carrier& carrier) : carrier_(carrier) {}
 
   // Every rank's `own` to its place in every rank's `whole`. `own` may be there already.
   void all_gather(const std::byte* own, std::byte* whole, PartBytes parts);
@@ -35,24 +36,33 @@ class OrderedSums {
                       bool adds);
   // The sum of all wholes, in place of each.
   void all_reduce(std::byte* whole, std::uint64_t bytes, std::uint64_t width);
-  // The same of fp64.
+
+ private:
+  void gather(const std::byte* own, std::byte* whole, PartBytes parts);
+  void reduce(const std::byte* whole, std::byte* own, PartBytes parts, std::uint64_t width,
+              bool adds);
+
+  Carrier& carrier_;
+  std::vector<Carrier::Outgoing> outgoing_;
+  std::vector<Carrier::Incoming> incoming_;
+};
+
+// The same in host memory, and what is made there.
+class HostSums : public OrderedSums {
+ public:
+  HostSums(RankTransport& transport, RankChannel channel, std::function<void()> waiting);
+
+  using OrderedSums::all_reduce;
+  // Of fp64.
   void all_reduce(std::span<double> values);
   // Bytes from each rank to all, in order of the ranks; all give as many.
   void all_to_all(std::span<const std::byte> own, std::span<std::byte> all);
 
  private:
-  static constexpr std::uint64_t piece_bytes = std::uint64_t{1} << 20;
-  std::byte* piece_of(int rank) {
-    return pieces_.data() + static_cast<std::size_t>(rank) * piece_bytes;
-  }
+  explicit HostSums(std::unique_ptr<HostCarrier> carrier);
 
-  RankTransport& transport_;
-  RankChannel channel_;
-  std::function<void()> waiting_;
-  std::vector<std::byte> pieces_;
-  std::vector<float> sum_;
-  std::vector<RankTransport::Outgoing> outgoing_;
-  std::vector<RankTransport::Incoming> incoming_;
+  std::unique_ptr<HostCarrier> carrier_;
+  std::size_t ranks_;
 };
 
 }  // namespace spillway

@@ -84,8 +84,7 @@ RankTeam::RankTeam(std::unique_ptr<RankTransport> transport, RankTimes times)
     : transport_(std::move(transport)), times_(times) {
   static_assert(sizeof(Note) <= RankTransport::longest_note);
   const auto make = [&](RankChannel channel) {
-    return std::make_unique<OrderedSums>(*transport_, channel,
-                                         [this, channel] { wait_on(channel); });
+    return std::make_unique<HostSums>(*transport_, channel, [this, channel] { wait_on(channel); });
   };
   control_ = make(RankChannel::control);
   gather_ = make(RankChannel::gather);
@@ -130,7 +129,7 @@ void RankTeam::meet() {
   }
 }
 
-OrderedSums& RankTeam::on(Lane lane) {
+HostSums& RankTeam::on(Lane lane) {
   switch (channel_of(lane)) {
     case RankChannel::gather:
       return *gather_;
@@ -143,14 +142,22 @@ OrderedSums& RankTeam::on(Lane lane) {
 
 void RankTeam::send(Lane lane, int to, std::span<const std::byte> message) {
   const RankTransport::Outgoing one{to, message.data(), message.size()};
-  transport_->exchange(channel_of(lane), std::span(&one, 1), {},
-                       [this, lane] { wait_on(channel_of(lane)); });
+  transport_->exchange(channel_of(lane), std::span(&one, 1), {}, waiting(lane));
 }
 
 void RankTeam::receive(Lane lane, int from, std::span<std::byte> message) {
   const RankTransport::Incoming one{from, message.data(), message.size()};
-  transport_->exchange(channel_of(lane), {}, std::span(&one, 1),
-                       [this, lane] { wait_on(channel_of(lane)); });
+  transport_->exchange(channel_of(lane), {}, std::span(&one, 1), waiting(lane));
+}
+
+void RankTeam::answer(Lane lane, int sender, std::span<const std::byte> message) {
+  const RankTransport::Outgoing one{sender, message.data(), message.size()};
+  transport_->exchange(answers_to(channel_of(lane)), std::span(&one, 1), {}, waiting(lane));
+}
+
+void RankTeam::receive_answer(Lane lane, int receiver, std::span<std::byte> message) {
+  const RankTransport::Incoming one{receiver, message.data(), message.size()};
+  transport_->exchange(answers_to(channel_of(lane)), {}, std::span(&one, 1), waiting(lane));
 }
 
 // -- agreement ------------------------------------------------------------------------------------

@@ -46,6 +46,9 @@ struct RankTimes {
   std::chrono::milliseconds no_progress{300'000};
 };
 
+// The channel of a lane of collectives or messages.
+RankChannel channel_of(Lane lane);
+
 class RankTeam {
  public:
   // Of all ranks together. Throws RankLost where one is not there.
@@ -62,10 +65,18 @@ class RankTeam {
   std::string library() const { return transport_->library(); }
 
   // -- lanes: ranks_gather, ranks_reduce, ranks_spread --
-  OrderedSums& on(Lane lane);
+  HostSums& on(Lane lane);
   // -- lanes between stages of a pipeline: of one message, whole --
   void send(Lane lane, int to, std::span<const std::byte> message);
   void receive(Lane lane, int from, std::span<std::byte> message);
+  // What who receives on a lane tells who has sent to it, which waits for that.
+  void answer(Lane lane, int sender, std::span<const std::byte> message);
+  void receive_answer(Lane lane, int receiver, std::span<std::byte> message);
+  // For who waits for others by other means, for a task of a lane: to be called again and again.
+  // Throws RankLost where one is lost.
+  std::function<void()> waiting(Lane lane) {
+    return [this, channel = channel_of(lane)] { wait_on(channel); };
+  }
   // A task of any lane is done; of these, the wait of its channel is over.
   void task_done(Lane lane);
 
@@ -77,7 +88,7 @@ class RankTeam {
   std::string from_first(const std::string& own);
   // `own` of all ranks, in their order; all give as many.
   std::vector<double> gather(std::span<const double> own);
-  OrderedSums& control() { return *control_; }
+  HostSums& control() { return *control_; }
   // All ranks give the same text; else throws InputError on all of them: "what differs between the
   // ranks: ...". Lines that differ are shown.
   void require_equal(const std::string& what, const std::string& text);
@@ -126,7 +137,7 @@ class RankTeam {
 
   std::unique_ptr<RankTransport> transport_;
   RankTimes times_;
-  std::unique_ptr<OrderedSums> control_, gather_, reduce_, spread_;
+  std::unique_ptr<HostSums> control_, gather_, reduce_, spread_;
   std::vector<std::unique_ptr<Other>> others_;  // by rank; of this one, too
   std::atomic<std::uint64_t> tasks_{0};
   std::atomic<std::int64_t> committed_{-1}, released_{-1};
@@ -140,8 +151,5 @@ class RankTeam {
   std::string failure_;
   std::thread watch_;
 };
-
-// The channel of a lane of collectives.
-RankChannel channel_of(Lane lane);
 
 }  // namespace spillway

@@ -21,14 +21,24 @@ enum class RankChannel : std::uint8_t {
   stage_in,
   stage_out,
   stage_gradient_in,
-  stage_gradient_out
+  stage_gradient_out,
+  // What who receives on the lanes `in` answers who sends on an `out`, in the other direction: used
+  // by both of a rank's lanes.
+  stage_answer,
+  stage_gradient_answer
 };
-inline constexpr int rank_channel_count = 9;
+inline constexpr int rank_channel_count = 11;
 // The channel whose messages a channel has: an `in` those of its `out`.
 constexpr RankChannel messages_of(RankChannel channel) {
   return channel == RankChannel::stage_in            ? RankChannel::stage_out
          : channel == RankChannel::stage_gradient_in ? RankChannel::stage_gradient_out
                                                      : channel;
+}
+
+// The channel of what is answered to the messages of a channel.
+constexpr RankChannel answers_to(RankChannel channel) {
+  return messages_of(channel) == RankChannel::stage_out ? RankChannel::stage_answer
+                                                        : RankChannel::stage_gradient_answer;
 }
 
 class RankTransport {

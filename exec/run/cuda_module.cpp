@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "base/errors.hpp"
+#include "exec/ranks/mpi_module.hpp"
 
 namespace spillway {
 
@@ -32,6 +33,9 @@ void* open_module() {
   // Lanes, their notices, transfers and the watch are nine streams: on fewer hardware queues one of
   // them would hold up another.
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  // Kernels that are loaded when they are first started may wait for all that runs, among it what
+  // waits for other ranks (exec/cuda/ranks/nccl_links.hpp).
+  if (launched_rank()) ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   return dlopen(module_path().c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
 }
 
@@ -131,6 +135,14 @@ std::unique_ptr<Device> make_cuda_device(const Problem& problem, std::uint64_t g
   return std::unique_ptr<Device>(
       module_function<Device*(const Problem*, std::uint64_t, std::uint64_t, const CudaOptions*)>(
           "spillway_cuda_make_device")(&problem, gpu_bytes, host_bytes, &options));
+}
+
+std::unique_ptr<GpuLinks> make_gpu_links(int device) {
+  const char* const value = std::getenv("SPILLWAY_NCCL");
+  const std::string file = value == nullptr ? "" : value;
+  if (file == "off") throw MachineError("SPILLWAY_NCCL is off");
+  return std::unique_ptr<GpuLinks>(module_function<GpuLinks*(int, const std::string*)>(
+      "spillway_cuda_make_links")(device, &file));
 }
 
 std::unique_ptr<GpuBench> make_gpu_bench(const GpuBenchOptions& options) {

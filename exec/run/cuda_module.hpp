@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/errors.hpp"
+#include "exec/ranks/gpu_links.hpp"
 #include "exec/run/device.hpp"
 #include "exec/run/gpu_bench.hpp"
 #include "policies/workload/problem.hpp"
@@ -85,6 +86,11 @@ std::uint64_t cuda_reserved_bytes(const Problem& problem);
 // A CUDA GPU with memory of these sizes (exec/cuda/device/cuda_device.hpp has the errors).
 std::unique_ptr<Device> make_cuda_device(const Problem& problem, std::uint64_t gpu_bytes,
                                          std::uint64_t host_bytes, const CudaOptions& options);
+
+// What a CUDA GPU reaches those of other ranks by: NCCL, as the environment's SPILLWAY_NCCL says:
+// nothing, the library that the system's loader finds; a file; or "off". Throws MachineError where
+// there is none, or it is off.
+std::unique_ptr<GpuLinks> make_gpu_links(int device);
 
 // Measures a CUDA GPU (exec/run/gpu_bench.hpp). Throws MachineError where there is no module or no
 // such device.

@@ -36,6 +36,8 @@
 
 namespace spillway {
 
+class OrderedSums;
+class RankGpus;
 class RankTeam;
 
 struct StepResult {
@@ -70,9 +72,10 @@ class Executor {
   Executor& operator=(const Executor&) = delete;
 
   // One of several ranks, each of which runs the schedule of its own: lanes of collectives go
-  // through `team`, losses and norms are those of all ranks, and a stop is agreed on. Before
-  // anything is prepared; the team outlives it.
-  void use_ranks(RankTeam& team);
+  // through `team`, losses and norms are those of all ranks, and a stop is agreed on. `gpus`: links
+  // between their GPUs, the device among them; null: there are none. Before anything is prepared;
+  // both outlive it.
+  void use_ranks(RankTeam& team, RankGpus* gpus = nullptr);
 
   // Allocates what running `schedule` needs, once; run() does so otherwise. The schedule outlives
   // the executor.
@@ -167,7 +170,11 @@ class Executor {
   StepResult shared_result(const Run& run, int step, std::int64_t began_ns);
   void agree_on_stop(std::int64_t at_least);
   void collective(const Run& run, TaskId id, std::byte* scratch = nullptr);
+  bool goes_between_gpus(const Run& run, const Task& task) const;
+  void exchange_on_gpus(const Run& run, TaskId id);
   void exchange(const Run& run, TaskId id, const std::array<std::byte*, 2>& at);
+  void collective(const Run& run, const Task& task, OrderedSums& sums,
+                  const std::array<std::byte*, 2>& at);
   bool begin_collective(Lane lane);
   void finish_collectives(const Run& run);
   void finish_messages(const Run& run);
@@ -184,6 +191,7 @@ class Executor {
   RingFactory make_ring_;
   Streams* streams_;                     // null: no lane is one
   RankTeam* team_ = nullptr;             // null: one rank
+  RankGpus* gpus_ = nullptr;             // null: GPUs have no links
   std::atomic<bool> wants_stop_{false};  // this rank, which the others are still to hear of
   std::int64_t start_ns_;
   std::array<std::uint64_t, tier_count> highest_use_{};

@@ -259,7 +259,7 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
       *device_, store, batches_, options_.optimizer,
       StateSafety{gate_.get(), committer_.get(), training_store_->parts()}, throttle_.get(),
       frozen_files_.get(), options_.make_ring);
-  if (options_.team) executor_->use_ranks(*options_.team);
+  if (options_.team) executor_->use_ranks(*options_.team, options_.gpus);
   for (const Schedule* schedule : schedules)
     executor_->prepare(*schedule,
                        schedule->evaluates() ? *options_.evaluations.batches : *batches_);

@@ -33,6 +33,7 @@
 
 namespace spillway {
 
+class RankGpus;
 class RankTeam;
 struct TrainingStart;
 
@@ -120,6 +121,7 @@ struct TrainingOptions {
   // one rank. Outlives the training. Each has directories of its own in `ssd`, and a resume point
   // of the same version; a step is committed once all of them have committed it.
   RankTeam* team = nullptr;
+  RankGpus* gpus = nullptr;  // links between the ranks' GPUs; null: none. Outlives the training
 };
 
 // Of the schedules that a training with these options runs. `first`: the step that it begins with.

@@ -11,6 +11,7 @@ namespace spillway {
 namespace {
 
 constexpr std::size_t large = std::size_t{8} << 20, small = 4096;
+constexpr std::size_t large_of_gpus = std::size_t{64} << 20;
 constexpr int rounds_of_large = 5, rounds_of_small = 50;
 
 double median(std::vector<double> values) {
@@ -50,32 +51,65 @@ std::vector<double> slowest(RankTeam& team, std::vector<double> found) {
   return found;
 }
 
-}  // namespace
-
-RankLink measure_link(RankTeam& team) {
+// Of collectives of `large` bytes in all and of small ones, from `own` to `whole`, which are as
+// large each.
+RankLink measure_collectives_of(RankTeam& team, OrderedSums& sums, std::byte* own, std::byte* whole,
+                                std::size_t large_bytes) {
   const auto ranks = static_cast<std::size_t>(team.size());
-  std::vector<float> whole(large / sizeof(float), 1.0f), part(whole.size());
-  auto* const bytes = reinterpret_cast<std::byte*>(whole.data());
-  auto* const own = reinterpret_cast<std::byte*>(part.data());
-  OrderedSums& sums = team.control();
-  const auto large_parts = parts_of(large, ranks), small_parts = parts_of(small, ranks);
+  const auto large_parts = parts_of(large_bytes, ranks), small_parts = parts_of(small, ranks);
   const double gather =
-      seconds_of(team, rounds_of_large, [&] { sums.all_gather(own, bytes, large_parts); });
-  std::fill(whole.begin(), whole.end(), 1.0f);
+      seconds_of(team, rounds_of_large, [&] { sums.all_gather(own, whole, large_parts); });
   const double reduce = seconds_of(team, rounds_of_large, [&] {
-    sums.reduce_scatter(bytes, own, large_parts, sizeof(float), false);
+    sums.reduce_scatter(whole, own, large_parts, sizeof(float), false);
   });
   const double short_one =
-      seconds_of(team, rounds_of_small, [&] { sums.all_gather(own, bytes, small_parts); });
+      seconds_of(team, rounds_of_small, [&] { sums.all_gather(own, whole, small_parts); });
   // A ring moves this much of the whole past each rank, in as many steps as there are others.
   const double others = static_cast<double>(ranks - 1);
-  const double moved = static_cast<double>(large) * others / static_cast<double>(ranks);
+  const double moved = static_cast<double>(large_bytes) * others / static_cast<double>(ranks);
   const std::vector<double> found = slowest(team, {gather, reduce, short_one});
   RankLink link;
   link.latency_ns = std::llround(found[2] / others * 1e9);
   const double without = std::max((found[0] + found[1]) / 2 - found[2], 1e-9);
   link.bandwidth = moved / without;
   return link;
+}
+
+// Of messages from each stage to the next, pair by pair.
+RankLink measure_messages(RankTeam& team, RankGpus& gpus, std::byte* memory) {
+  const int stages = team.size();
+  std::vector<double> found = {0, 0};
+  for (int from = 0; from + 1 < stages; ++from) {
+    const auto seconds = [&](std::uint64_t bytes, int rounds) {
+      return seconds_of(team, rounds, [&] {
+        if (team.rank() == from) gpus.send(Lane::stage_out, from + 1, memory, bytes);
+        if (team.rank() == from + 1) gpus.receive(Lane::stage_in, from, memory, bytes);
+      });
+    };
+    found[0] = std::max(found[0], seconds(large_of_gpus, rounds_of_large));
+    found[1] = std::max(found[1], seconds(small, rounds_of_small));
+  }
+  found = slowest(team, found);
+  RankLink link;
+  link.latency_ns = std::llround(found[1] * 1e9);
+  link.bandwidth = static_cast<double>(large_of_gpus) / std::max(found[0] - found[1], 1e-9);
+  return link;
+}
+
+}  // namespace
+
+RankLink measure_link(RankTeam& team) {
+  // Of sums of ones nothing is left but numbers.
+  std::vector<float> whole(large / sizeof(float), 1.0f), part(whole.size(), 1.0f);
+  return measure_collectives_of(team, team.control(), reinterpret_cast<std::byte*>(part.data()),
+                                reinterpret_cast<std::byte*>(whole.data()), large);
+}
+
+RankLink measure_link(RankTeam& team, RankGpus& gpus) {
+  const std::shared_ptr<std::byte> memory = gpus.memory(2 * large_of_gpus);
+  if (gpus.in_stages()) return measure_messages(team, gpus, memory.get());
+  return measure_collectives_of(team, *gpus.on(Lane::ranks_reduce), memory.get(),
+                                memory.get() + large_of_gpus, large_of_gpus);
 }
 
 std::vector<Machine::Cluster::Collective> measure_collectives(RankTeam& team) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "exec/ranks/rank_gpus.hpp"
 #include "exec/ranks/rank_team.hpp"
 #include "policies/machine/machine.hpp"
 
@@ -18,8 +19,12 @@ struct RankLink {
 // collectives, of a gather and of a sum; the latency is what is left of a small one.
 RankLink measure_link(RankTeam& team);
 
-// The same as a table: gathers and sums of whole tensors of 64 KiB to 32 MiB, in fp32, some seconds
-// at the most. For `cluster.collectives` of a machine whose GPUs are these ranks.
+// The same between the ranks' GPUs, in GPU memory: of collectives, or, of stages of a pipeline, of
+// messages from one to the next.
+RankLink measure_link(RankTeam& team, RankGpus& gpus);
+
+// The first as a table: gathers and sums of whole tensors of 64 KiB to 32 MiB, in fp32, some
+// seconds at the most. For `cluster.collectives` of a machine whose GPUs are these ranks.
 std::vector<Machine::Cluster::Collective> measure_collectives(RankTeam& team);
 
 }  // namespace spillway

@@ -118,6 +118,7 @@ void TrainingJob::settle() {
   const auto on_host = request_.team ? request_.team->on_host() : RankTransport::OnHost{};
   device_ = choose_device({settings_.device, settings_.gpu, throttle.any(), asked.machine_backend(),
                            began_on_gpu, on_host.number, on_host.count});
+  if (request_.team) connect_ranks();
   // A GPU computes in bf16 unless told otherwise, the CPU in fp32.
   asked.workload.try_emplace(
       "precision", to_string(usual_precision(device_.gpu ? Backend::cuda : Backend::cpu)));
@@ -230,6 +231,7 @@ void TrainingJob::fill_options(std::optional<ResumePoint> point, std::vector<fs:
   options_.overwrite = request_.overwrite;
   options_.keep_store = true;  // see finish()
   options_.team = request_.team;
+  options_.gpus = gpus_.get();
   if (request_.team && !request_.dry_run) options_.run = run_;
   if (request_.team) options_.may_be_done = true;  // as rank 0 finds
   if (!folder_) return;

@@ -17,6 +17,7 @@
 #include <string>
 
 #include "exec/io/io_choice.hpp"
+#include "exec/ranks/rank_gpus.hpp"
 #include "exec/ranks/rank_team.hpp"
 #include "exec/run/export_lock.hpp"
 #include "exec/run/kept_checkpoints.hpp"
@@ -194,6 +195,8 @@ class TrainingJob {
   void remove_previous_stores();
   // Among ranks (training_job_ranks.cpp).
   void take_place_among_ranks();
+  void connect_ranks();
+  void connect_gpus();
   std::uint64_t free_gpu_bytes() const;
   std::optional<ResumePoint> share_resume(std::optional<ResumePoint> point);
   std::optional<ResumePoint> agree_on_commit(ResumePoint first);
@@ -227,6 +230,7 @@ class TrainingJob {
   TrainingOptions options_;
   std::optional<ExportLock> export_lock_;
   std::optional<KeptCheckpoints> kept_;
+  std::unique_ptr<RankGpus> gpus_;      // null: ranks have none, or no links between them
   std::unique_ptr<Training> training_;  // whose thread for commits uses both
   std::optional<FilePlace> trace_place_;
   Trace trace_;

@@ -8,6 +8,7 @@
 #include "base/errors.hpp"
 #include "exec/ranks/rank_places.hpp"
 #include "exec/ranks/shards_at_rest.hpp"
+#include "exec/run/cuda_module.hpp"
 #include "exec/run/training_record.hpp"
 #include "experiments/calibrate/rank_link.hpp"
 #include "experiments/train/train_checks.hpp"
@@ -111,22 +112,59 @@ void TrainingJob::take_place_among_ranks() {
   refuse_with_ranks(settings_, request_, request_.team->size());
   given_.erase("gradient_groups");  // as many as there are ranks, whatever goes on from here
   asked.processes = {request_.team->size(), 0, 0};
-  const RankLink link = measure_link(*request_.team);
-  asked.processes.bandwidth = link.bandwidth;
-  asked.processes.latency_ns = link.latency_ns;
 }
 
-// Of the GPU that this rank takes; of several ranks, the least that any has. All have a GPU, or
-// none has.
-std::uint64_t TrainingJob::free_gpu_bytes() const {
-  const double own = device_.gpu ? static_cast<double>(cuda_free_bytes(device_.gpu->id)) : -1;
-  std::vector<double> all = {own};
-  if (request_.team) all = request_.team->gather(std::span(&own, 1));
+// How the ranks reach each other, once each has its device.
+void TrainingJob::connect_ranks() {
+  RankTeam& team = *request_.team;
+  const double own = device_.gpu ? 1 : 0;
+  const std::vector<double> all = team.gather(std::span(&own, 1));
   const auto [least, most] = std::minmax_element(all.begin(), all.end());
-  if (*least < 0 && *most >= 0)
+  if (*least != *most)
     throw InputError("some ranks have a GPU, and some have none that can be used",
                      "train all of them on the CPU backend: " + Setting{"device", "cpu"});
-  return static_cast<std::uint64_t>(std::max(*least, 0.0));
+  if (device_.gpu) connect_gpus();
+  const RankLink link = gpus_ ? measure_link(team, *gpus_) : measure_link(team);
+  settings_.problem.processes.bandwidth = link.bandwidth;
+  settings_.problem.processes.latency_ns = link.latency_ns;
+}
+
+// By NCCL, where all ranks have it.
+void TrainingJob::connect_gpus() {
+  RankTeam& team = *request_.team;
+  std::unique_ptr<GpuLinks> links;
+  std::string why_not;
+  try {
+    links = make_gpu_links(device_.gpu->id);
+  } catch (const MachineError& error) {
+    why_not = error.what();
+  }
+  const std::vector<std::string> all = team.gather(why_not);
+  const auto without =
+      std::find_if(all.begin(), all.end(), [](const auto& why) { return !why.empty(); });
+  if (without != all.end()) {
+    if (leads() && listener_.note)
+      listener_.note(
+          fmt::format("what ranks tell each other goes by way of the host's memory: "
+                      "rank {}: {}",
+                      without - all.begin(), *without));
+    return;
+  }
+  const auto& workload = settings_.problem.workload;
+  const auto stages = workload.find("pipeline");
+  gpus_ = std::make_unique<RankGpus>(team, std::move(links),
+                                     stages != workload.end() && stages->second != "1");
+  if (leads() && listener_.note)
+    listener_.note(
+        Message("what ranks tell each other goes from GPU to GPU by " + gpus_->library()));
+}
+
+// Of the GPU that this rank takes; of several ranks, the least that any has.
+std::uint64_t TrainingJob::free_gpu_bytes() const {
+  const double own = device_.gpu ? static_cast<double>(cuda_free_bytes(device_.gpu->id)) : 0;
+  std::vector<double> all = {own};
+  if (request_.team) all = request_.team->gather(std::span(&own, 1));
+  return static_cast<std::uint64_t>(*std::min_element(all.begin(), all.end()));
 }
 
 // All take the settings of the run that rank 0 has found, and its last commit that all have.

@@ -21,4 +21,9 @@ inline Lane other_end(Lane lane) {
   }
 }
 
+// Whether a lane sends.
+inline bool is_out(Lane lane) {
+  return lane == Lane::stage_out || lane == Lane::stage_gradient_out;
+}
+
 }  // namespace spillway

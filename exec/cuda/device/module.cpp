@@ -4,6 +4,7 @@
 #include "exec/cuda/bench/bench.hpp"
 #include "exec/cuda/device/cuda_device.hpp"
 #include "exec/cuda/device/launch.hpp"
+#include "exec/cuda/ranks/nccl_links.hpp"
 #include "exec/run/cuda_module.hpp"
 
 extern "C" {
@@ -47,6 +48,11 @@ spillway::Device* spillway_cuda_make_device(const spillway::Problem* problem,
       *problem, gpu_bytes, host_bytes,
       {options->device, options->threads, options->attention, options->gelu_backward,
        options->tunes_products, options->recorded_algorithms, options->say});
+}
+
+// Throws MachineError where NCCL cannot be loaded. The caller owns them.
+spillway::GpuLinks* spillway_cuda_make_links(int device, const std::string* library) {
+  return new spillway::cuda::NcclLinks(device, *library);
 }
 
 spillway::GpuBench* spillway_cuda_make_bench(const spillway::GpuBenchOptions* options) {

@@ -81,6 +81,7 @@ TEST_CASE("train --device cuda trains in bf16, under every placement with the sa
 TEST_CASE("stages and ranks take a GPU each, and train what one process trains") {
   if (ranks_are_skipped()) return;
   const EmulatedGpu gpu;
+  std::string told;
   const auto train = [&](int processes, const std::string& policy,
                          const std::vector<std::string>& more) {
     const TemporaryFolder folder;
@@ -91,6 +92,7 @@ TEST_CASE("stages and ranks take a GPU each, and train what one process trains")
     unsetenv("SPILLWAY_EMULATED_GPUS");
     INFO(policy << ": " << outcome.err);
     REQUIRE(outcome.exit_code == 0);
+    told = outcome.err;
     return last_event(folder / "run");
   };
   const auto alone = train(1, "resident", {});
@@ -100,7 +102,15 @@ TEST_CASE("stages and ranks take a GPU each, and train what one process trains")
   const std::vector<std::string> whole = {"--micro-batch", "4", "--sequences-at-once", "2"};
   CHECK(train(2, "resident", whole + std::vector<std::string>{"--pipeline", "2"})["weights_hash"] ==
         train(1, "resident", whole)["weights_hash"]);
-  CHECK(train(2, "zero-offload", {})["weights_hash"] == train(2, "resident", {})["weights_hash"]);
+  const auto together = train(2, "resident", {});
+  CHECK(train(2, "zero-offload", {})["weights_hash"] == together["weights_hash"]);
+  // From GPU to GPU, unless there is nothing to do it by.
+  CHECK_THAT(told, Catch::Contains("from GPU to GPU by NCCL 2.28.9"));
+  setenv("SPILLWAY_NCCL", "off", 1);
+  CHECK(train(2, "resident", {})["weights_hash"] == together["weights_hash"]);
+  CHECK(train(2, "1f1b", {"--pipeline", "2"})["weights_hash"] == alone["weights_hash"]);
+  CHECK_THAT(told, Catch::Contains("by way of the host's memory: rank 0: SPILLWAY_NCCL is off"));
+  unsetenv("SPILLWAY_NCCL");
   const StartedBy three(mpirun(3));
   setenv("SPILLWAY_EMULATED_GPUS", "2", 1);
   const TemporaryFolder folder;
