@@ -34,7 +34,9 @@ std::string range_text(double one, double other, double step_seconds) {
 
 std::string timeless_text(const std::vector<const AssumedValue*>& timeless) {
   if (timeless.empty()) return "";
-  return fmt::format("  assumed, too, but part of no time: {}\n", names_of(timeless));
+  return fmt::format(
+      "  assumed, too, and not tried at other values, for these are another plan: {}\n",
+      names_of(timeless));
 }
 
 }  // namespace

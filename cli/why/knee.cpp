@@ -17,6 +17,7 @@
 #include "cli/text/progress.hpp"
 #include "cli/why/knee_text.hpp"
 #include "experiments/plan/in_parallel.hpp"
+#include "experiments/plan/tuned.hpp"
 #include "experiments/questions/knee_json.hpp"
 #include "experiments/questions/knee_plot.hpp"
 
@@ -59,6 +60,15 @@ Knees knees_of(const Options& options, const Problem& problem, const Candidate& 
         tried, options.problem.chooses_micro_batch(), policies_named(options.policy), run,
         default_steps, options.problem.evaluation(problem), options.problem.settle(problem));
   };
+  // One policy by name is what it is asked for.
+  if (options.policy == "auto" || is_tuned(options.policy)) {
+    how.plan = [&](Problem tried, const std::string& policy, std::int64_t micro_batch) {
+      tried.workload.micro_batch = micro_batch;
+      return evaluate_candidates(tried, false, {policy}, run, default_steps,
+                                 options.problem.evaluation(problem),
+                                 options.problem.settle(problem));
+    };
+  }
   how.progress = [&](std::size_t done, std::size_t all) {
     const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - began;
     activity.say(done_text(done, all, passed.count(), "machines"));
@@ -84,8 +94,9 @@ void run_knee(const Options& options, int& exit_code) {
     exit_code = exit_does_not_fit;
     fail_to_fit(found, options.problem, problem, {options.policy}, run, default_steps);
   }
-  const Candidate& now = found.all[*found.chosen];
-  const Knees knees = knees_of(options, problem, now, ranges, run);
+  const Candidate& asked = found.all[*found.chosen];
+  const Knees knees = knees_of(options, problem, asked, ranges, run);
+  const Candidate& now = knees.faster_now ? *knees.faster_now : asked;
   if (!options.plot.empty()) {
     if (!has_curves(knees))
       throw InputError("--plot: there is nothing to draw: no resource has two values that fit",

@@ -184,6 +184,7 @@ class MicroBatchSearch {
     if (!best_ && nearest_) best_ = nearest_in_full();
     if (!best_) std::rethrow_exception(refused_);
     best_->tasks = tasks_;
+    best_->left_untried = !best_->result && left_untried_;
     return std::move(*best_);
   }
 
@@ -199,7 +200,7 @@ class MicroBatchSearch {
     if (best_ && is_slower(micro_batch)) return;
     // The first that seems to fit may be long: it is an answer, which others only improve on.
     std::optional<Evaluation> one = evaluate(
-        micro_batch, steps_, best_ ? most_tasks_ : std::max(most_tasks_, most_tasks_tried));
+        micro_batch, steps_, best_ ? most_tasks_ : tasks_ + most_tasks_of_first);
     if (!one) return;
     if (!one->result) return keep_if_nearest(std::move(*one));
     if (!best_ || one->result->tokens_per_second > best_->result->tokens_per_second)
@@ -229,12 +230,17 @@ class MicroBatchSearch {
     const auto visits = static_cast<double>(problem_.workload.rank_batch() / micro_batch * steps);
     const double expected = static_cast<double>(tasks_) + visits * tasks_of_visit_;
     const bool has_answer = best_ || nearest_;
-    if (has_answer && expected > static_cast<double>(most_tasks)) return {};
+    if (has_answer && expected > static_cast<double>(most_tasks)) {
+      left_untried_ = true;
+      return {};
+    }
     problem_.workload.micro_batch = micro_batch;
     try {
       Evaluation one = evaluate_one_(problem_, policy_, steps);
-      tasks_ += one.tasks;
-      tasks_of_visit_ = static_cast<double>(one.tasks) / visits;
+      // What does not fit is not simulated, and quickly known.
+      const std::uint64_t taken = one.result ? one.tasks : one.tasks / share_of_planning;
+      tasks_ += taken;
+      tasks_of_visit_ = static_cast<double>(taken) / visits;
       return one;
     } catch (const InputError&) {
       if (!refused_) refused_ = std::current_exception();
@@ -250,11 +256,14 @@ class MicroBatchSearch {
   Evaluation nearest_in_full() {
     if (nearest_->schedule.steps() == steps_) return std::move(*nearest_);
     std::optional<Evaluation> whole = evaluate(nearest_->schedule.problem().workload.micro_batch,
-                                               steps_, std::max(most_tasks_, most_tasks_tried));
+                                               steps_, tasks_ + most_tasks_tried);
     return std::move(whole ? *whole : *nearest_);
   }
 
   static constexpr int trial_steps = 1;
+  static constexpr std::uint64_t most_tasks_of_first = 4 * most_tasks_tried;
+  // To emit tasks takes so small a part of what it takes to emit and to simulate them.
+  static constexpr std::uint64_t share_of_planning = 4;
 
   Problem problem_;
   const std::string& policy_;
@@ -264,6 +273,7 @@ class MicroBatchSearch {
   std::uint64_t tasks_ = 0;                   // of all that was evaluated
   double tasks_of_visit_ = 0;                 // of a micro-batch in a step, as far as is known
   std::optional<Evaluation> best_, nearest_;  // that fits; that lacks least of those that do not
+  bool left_untried_ = false;
   std::exception_ptr refused_;
 };
 

@@ -34,6 +34,8 @@ struct Evaluation {
   std::uint64_t tasks = 0;     // emitted and simulated for it, and for what was tried before it
   bool by_some_steps = false;  // SteadyResult::by_some_steps
   std::vector<StageEvaluation> stages = {};  // of a pipeline
+  // No micro-batch that was tried fits, and some, which take long to try, were not.
+  bool left_untried = false;
 };
 
 // Steps that are simulated unless asked otherwise: three to fill the pipeline and to settle where

@@ -50,10 +50,10 @@ struct Need {
 Need need_of(const Schedule& schedule, bool durable);
 
 // How many schedules may be tried, and of how many tasks: of one schedule, as far as that shows
-// before it is built, to find one remedy, and in all. The default keeps a hint to a few seconds.
+// before it is built, to find one remedy, and in all. The default keeps a hint to some seconds.
 struct TrialBounds {
   int trials = 120;
-  std::int64_t tasks_of_trial = 800'000, tasks_of_remedy = 4'000'000, tasks_of_all = 10'000'000;
+  std::int64_t tasks_of_trial = 6'000'000, tasks_of_remedy = 12'000'000, tasks_of_all = 30'000'000;
 };
 
 class FitTrials {

@@ -26,7 +26,7 @@ class Search {
  public:
   explicit Search(const FitQuestion& question) : question_(question), trials_(question) {}
 
-  std::vector<Remedy> all() {
+  Remedies all() {
     const bool one_policy = question_.policies.size() == 1;
     stage(&Search::scan);
     stage(&Search::try_micro_batches);
@@ -35,8 +35,10 @@ class Search {
     stage(&Search::try_sizes);
     if (remedies_.empty() && one_policy) stage(&Search::try_options_and_sizes);
     // Whatever the others took: another policy is the remedy most often.
+    remedies_.cut_short = trials_.cut_short();
     trials_.begin();
     if (one_policy) stage(&Search::try_other_policies);
+    remedies_.cut_short = remedies_.cut_short || trials_.cut_short();
     return std::move(remedies_);
   }
 
@@ -261,18 +263,22 @@ class Search {
   const FitQuestion& question_;
   FitTrials trials_;
   std::vector<std::pair<Need, Way>> ways_;  // with what each needs
-  std::vector<Remedy> remedies_;
+  Remedies remedies_;
 };
 
 }  // namespace
 
-std::vector<Remedy> find_remedies(const FitQuestion& question) {
-  std::vector<Remedy> remedies = Search(question).all();
+Remedies find_remedies(const FitQuestion& question) {
+  Remedies remedies = Search(question).all();
   if (remedies.size() > most_remedies) remedies.resize(most_remedies);
   return remedies;
 }
 
-Message advice_of(const std::vector<Remedy>& remedies) {
+Message advice_of(const Remedies& remedies) {
+  if (remedies.empty() && remedies.cut_short)
+    return "nothing that was tried makes it fit, but much was not: so many micro-batches take long "
+           "to plan. Look at larger ones by " +
+           Setting{"micro_batch", "N"} + ", or for the least memory by `spillway fit`";
   if (remedies.empty())
     return "no other micro-batch, policy option, policy or size that was tried makes it fit";
   Message text;
@@ -301,10 +307,15 @@ const Candidate& nearest(const Candidates& candidates, const Durability& durabil
 }
 
 void fail_to_fit(const Candidates& candidates, const FitQuestion& question) {
+  const Candidate& lacking = nearest(candidates, question.durability);
   try {
-    require_fit(nearest(candidates, question.durability));
+    require_fit(lacking);
   } catch (const FitError& error) {
-    throw FitError(error.message(), advice_of(find_remedies(question)));
+    const std::string untried = lacking.evaluation.left_untried
+                                    ? "; smaller micro-batches, which take long to plan, were not "
+                                      "tried"
+                                    : "";
+    throw FitError(error.message() + untried, advice_of(find_remedies(question)));
   }
   bug("a plan without a result fits", __FILE__, __LINE__);
 }

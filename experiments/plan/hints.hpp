@@ -21,12 +21,17 @@ struct Remedy {
   std::string note;              // may be empty
 };
 
-// The remedies that were found, the least change first. A few seconds at most: schedules are tried
-// up to a bound on their number and on their size.
-std::vector<Remedy> find_remedies(const FitQuestion& question);
+struct Remedies : std::vector<Remedy> {
+  using std::vector<Remedy>::vector;
+  bool cut_short = false;  // some ways were left untried, for they take long to try
+};
+// The remedies that were found: another micro-batch, then options of the policy, no durability,
+// more memory, and other policies. Some seconds at most: schedules are tried up to a bound on their
+// number and on their size.
+Remedies find_remedies(const FitQuestion& question);
 
 // "A would make it fit; or B; or C"; where nothing was found, says so.
-Message advice_of(const std::vector<Remedy>& remedies);
+Message advice_of(const Remedies& remedies);
 
 // The candidate that lacks least.
 const Candidate& nearest(const Candidates& candidates, const Durability& durability);

@@ -9,6 +9,35 @@
 
 namespace spillway {
 
+namespace {
+
+// A step that takes so much longer than the bound is looked at again.
+constexpr double worth_another_look = 1.04;
+
+// Where host memory limits, a plan lies between others that do not fit, and no single change leads
+// from one that does to it. What is best with a sixth more memory leads there: made to fit, it and
+// its neighbours are priced, too.
+void look_from_more_memory(Pricer& pricer, const SearchLimits& limits,
+                           const std::vector<BoundCase>& bounds, const Trial& best,
+                           const std::function<void(Problem&)>& settle, const Allows& allows) {
+  Problem there = pricer.problem();
+  there.machine.host.memory += there.machine.host.memory / 6;
+  Pricer other(there, std::thread::hardware_concurrency(), settle, nullptr, allows);
+  SearchLimits more = limits;
+  more.effort = limits.effort / 4;
+  more.tasks = limits.tasks / 4;
+  PlanSearch search_there(other, more, bounds_of(there, limits.choose_micro_batch));
+  search_there.run_near(best);
+  const auto found = search_there.best();
+  if (!found) return;
+  more.effort += pricer.explored();
+  more.tasks += pricer.tasks();
+  PlanSearch search(pricer, more, bounds);
+  search.run_near({found->first.micro_batch, found->second.settled});
+}
+
+}  // namespace
+
 bool is_tuned(const std::string& policy) { return canonical_policy(policy) == "spillway"; }
 
 Evaluation evaluate_tuned(const Problem& problem, bool choose_micro_batch, int steps,
@@ -20,9 +49,15 @@ Evaluation evaluate_tuned(const Problem& problem, bool choose_micro_batch, int s
   limits.tasks = quick_tasks;
   limits.published_tasks = 4 * most_tasks_tried;
   limits.choose_micro_batch = choose_micro_batch;
-  PlanSearch search(pricer, limits, bounds_of(problem, choose_micro_batch));
+  const std::vector<BoundCase> bounds = bounds_of(problem, choose_micro_batch);
+  PlanSearch search(pricer, limits, bounds);
   search.run();
-  const auto best = search.best();
+  auto best = search.best();
+  if (best && !bounds.empty() &&
+      best->second.step_seconds > bounds.front().seconds * worth_another_look) {
+    look_from_more_memory(pricer, limits, bounds, best->first, settle, allows);
+    best = search.best();
+  }
   const auto by_default = [&] {
     return choose_micro_batch ? evaluate_best_micro_batch(problem, "spillway", steps, evaluate_one)
                               : evaluate_one(problem, "spillway", steps);

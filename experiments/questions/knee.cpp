@@ -251,6 +251,66 @@ std::string shortage_of(const Candidates& found) {
   return least ? to_text(*least) : "no policy can run it";
 }
 
+// The plan of `other` at `point`, where it is faster there than the point's own; else nothing.
+std::optional<Candidate> faster_by(const KneePoint& point, const KneePoint& other,
+                                   const ProblemRequest& request, const KneeResource& resource,
+                                   const KneeOptions& options) {
+  const bool is_same = point.policy == other.policy && point.micro_batch == other.micro_batch;
+  if (!other.fits() || is_same) return {};
+  try {
+    Candidates found =
+        options.plan(problem_at(request, resource, point), other.policy, other.micro_batch);
+    if (!found.chosen) return {};
+    Candidate& one = found.all[*found.chosen];
+    if (point.fits() && one.evaluation.result->step_seconds >= point.step_seconds) return {};
+    return std::move(one);
+  } catch (const InputError&) {
+    return {};  // it is not for this machine
+  }
+}
+
+// Every point of a curve gets the plans of the points before it, then of those behind it.
+void exchange_plans(KneeCurve& curve, const ProblemRequest& request, const KneeOptions& options,
+                    std::optional<Candidate>& now) {
+  const KneeResource& resource = resource_named(curve.resource);
+  const auto give = [&](std::size_t to, std::size_t from) {
+    KneePoint& point = curve.points[to];
+    std::optional<Candidate> found =
+        faster_by(point, curve.points[from], request, resource, options);
+    if (!found) return;
+    point.why_not.clear();
+    take_plan(point, *found);
+    if (to == curve.now) now = std::move(found);
+  };
+  for (std::size_t i = 1; i < curve.points.size(); ++i) give(i, i - 1);
+  for (std::size_t i = curve.points.size(); i-- > 1;) give(i - 1, i);
+}
+
+// The same for all curves, which have one point in common: the machine as it is.
+void exchange_plans(Knees& knees, const ProblemRequest& request, const KneeOptions& options) {
+  const auto exchange = [&] {
+    std::vector<std::optional<Candidate>> found(knees.curves.size());
+    in_parallel(knees.curves.size(), options.threads, [&](std::size_t k) {
+      if (!knees.curves[k].points.empty())
+        exchange_plans(knees.curves[k], request, options, found[k]);
+    });
+    bool is_faster = false;
+    for (std::optional<Candidate>& one : found) {
+      const auto seconds = [](const std::optional<Candidate>& of) {
+        return of->evaluation.result->step_seconds;
+      };
+      if (!one || (knees.faster_now && seconds(knees.faster_now) <= seconds(one))) continue;
+      knees.faster_now = std::move(one);
+      is_faster = true;
+    }
+    return is_faster;
+  };
+  if (!exchange()) return;
+  for (KneeCurve& curve : knees.curves)
+    if (!curve.points.empty()) take_plan(curve.points[curve.now], *knees.faster_now);
+  exchange();
+}
+
 void try_point(KneePoint& point, const ProblemRequest& request, const KneeResource& resource,
                const KneeOptions& options) {
   try {
@@ -379,6 +439,7 @@ Knees find_knees(const ProblemRequest& request, const Candidate& now,
     const std::lock_guard lock(mutex);
     if (options.progress) options.progress(++done, jobs.size());
   });
+  if (options.plan) exchange_plans(knees, request, options);
   for (KneeCurve& curve : knees.curves) find_knee(curve, options.threshold);
   return knees;
 }

@@ -69,6 +69,9 @@ struct KneeCurve {
 struct Knees {
   double threshold = 0;
   std::vector<KneeCurve> curves;  // by range
+  // Of the machine as it is, where a plan that was found for another value is faster there than the
+  // one it was asked with.
+  std::optional<Candidate> faster_now;
 };
 
 struct KneeOptions {
@@ -77,12 +80,18 @@ struct KneeOptions {
   // The plans of a problem, of which the chosen one counts. Throws InputError where none can run
   // it. Any thread.
   std::function<Candidates(const Problem&)> plans;
+  // One plan, by its policy with all settings and its micro-batch; empty: all points have one
+  // policy, and nothing is searched for. Any thread.
+  std::function<Candidates(const Problem&, const std::string& policy, std::int64_t micro_batch)>
+      plan;
   // Told how many points were evaluated, of how many. Any thread, one at a time.
   std::function<void(std::size_t done, std::size_t all)> progress;
 };
 
 // `now` is the plan of the machine as it is, which fits. Every other point has the plan that is
-// asked for on its own machine, micro-batch and open options chosen anew. Throws InputError for
+// asked for on its own machine, micro-batch and open options chosen anew. A search does not always
+// find the fastest: where plans are searched for, every point is given those of the points beside
+// it, too, so that no curve falls where a plan that is known keeps it up. Throws InputError for
 // values that the resource does not take.
 Knees find_knees(const ProblemRequest& request, const Candidate& now,
                  const std::vector<KneeRange>& ranges, const KneeOptions& options);

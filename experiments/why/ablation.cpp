@@ -214,7 +214,28 @@ class AblationSearch {
       const bool gains_little =
           !best || seconds_now() - *at(with(*best)).seconds < little * answer_.a_seconds;
       if (gains_little && change_with_others(left)) continue;
-      for (const std::size_t one : best.value_or(Bundle{left.front()})) change(one);
+      change(best.value_or(Bundle{left.front()}));
+    }
+  }
+  // A setting, the first, and as much of what it needs as it takes: whatever runs by itself makes a
+  // step of its own.
+  void change(Bundle bundle) {
+    const std::size_t needs_others = bundle.front();
+    while (!current_[needs_others] && !bundle.empty()) {
+      auto next = bundle.begin();
+      std::optional<double> least;
+      for (auto one = bundle.begin(); one != bundle.end(); ++one) {
+        const std::optional<double> seconds = at(with(*one)).seconds;
+        if (!seconds || (least && *seconds >= *least)) continue;
+        least = seconds;
+        next = one;
+      }
+      const std::size_t setting = *next;
+      const std::size_t steps = answer_.steps.size();
+      bundle.erase(next);
+      change(setting);
+      if (answer_.steps.size() == steps || is_changed(needs_others)) continue;
+      answer_.steps.back().needed_by = needs_others;
     }
   }
   double seconds_now() const {

@@ -412,22 +412,28 @@ class Assumptions {
     }
   }
 
-  // What decides whether a plan fits, or how long drives last, and takes no time.
+  // What decides which plan there is, or how long drives last, and is not a time of any task.
   void of_memory() {
-    const auto told = [&](const char* key, double bytes) {
-      if (says_assumed(key)) values_.push_back(value({key}, format_bytes(bytes)));
+    // Where 0 stands for what is not known: `unknown`, in words.
+    const auto told = [&](const char* key, double bytes, const char* unknown = nullptr) {
+      if (unknown != nullptr && is_unknown(key, bytes))
+        values_.push_back(value({key}, unknown));
+      else if (says_assumed(key))
+        values_.push_back(value({key}, format_bytes(bytes)));
     };
+    const Machine::Host& host = machine_.host;
     told("gpu.memory", static_cast<double>(machine_.gpu.memory));
-    told("gpu.context", static_cast<double>(machine_.gpu.context));
-    told("host.memory", static_cast<double>(machine_.host.memory));
-    told("host.reserved", static_cast<double>(machine_.host.reserved));
+    if (machine_.backend() == Backend::cuda)
+      told("gpu.context", static_cast<double>(machine_.gpu.context), "none");
+    told("host.memory", static_cast<double>(host.memory));
+    // One of both is enough.
+    if (host.reserved_share == 0) told("host.reserved", static_cast<double>(host.reserved), "none");
     if (says_assumed("host.reserved_share"))
-      values_.push_back(
-          value({"host.reserved_share"}, fmt::format("{:g}", machine_.host.reserved_share)));
+      values_.push_back(value({"host.reserved_share"}, fmt::format("{:g}", host.reserved_share)));
     if (machine_.ssd.count == 0) return;
     told("ssd.capacity", static_cast<double>(machine_.ssd.capacity));
-    told("ssd.tbw", static_cast<double>(machine_.ssd.tbw));
-    told("ssd.cache", static_cast<double>(machine_.ssd.cache));
+    told("ssd.tbw", static_cast<double>(machine_.ssd.tbw), "not known");
+    told("ssd.cache", static_cast<double>(machine_.ssd.cache), "none, or not known");
   }
 
   const Machine& machine_;

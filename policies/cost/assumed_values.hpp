@@ -26,8 +26,9 @@ struct AssumedValue {
   std::vector<std::string> keys;  // that are one assumption: "pcie.pageable_h2d", "..._d2h"
   std::string value;              // in effect, for people: "as pinned"
   std::string why;                // what its source says, or "left out"
-  // Both ends of its range, and where that is from. Empty where it moves no time: memory that is
-  // set aside, how much is written to a drive in its life.
+  // Both ends of its range, and where that is from. Empty where it is the time of no task: memory
+  // that is set aside, of which another size is another plan; how much is written to a drive in its
+  // life; the size of its write cache.
   std::string low, high, range_source;
   std::function<void(Machine&)> set_low = {}, set_high = {};
   // Bits: the works (costs.hpp) whose time it can move; 0: any.

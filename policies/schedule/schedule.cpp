@@ -170,11 +170,15 @@ void Schedule::require_fit() const {
   for (std::size_t i = 1; i < lacking.size(); ++i)
     others += fmt::format(", nor in {} memory, of which {} lack", to_string(lacking[i]),
                           more(lacking[i]));
+  const Workload& workload = problem().workload;
+  const std::string cut = workload.micro_batches() > 1
+                              ? fmt::format(" in micro-batches of {}", workload.micro_batch)
+                              : "";
   throw FitError(
-      fmt::format("{} with policy {} does not fit in {} memory: it needs {} ({} bytes), {} more "
+      fmt::format("{} with policy {}{} does not fit in {} memory: it needs {} ({} bytes), {} more "
                   "than the {} there is{}{}; "
                   "largest at the peak: {}",
-                  problem().model.name, data_->policy, to_string(lacking.front()),
+                  problem().model.name, data_->policy, cut, to_string(lacking.front()),
                   format_bytes(static_cast<double>(used.peak_bytes)), used.peak_bytes,
                   more(lacking.front()), format_bytes(static_cast<double>(used.capacity_bytes)),
                   reserve(problem(), lacking.front()), others,

@@ -102,10 +102,10 @@ TEST_CASE("every hint of 200 random settings that do not fit makes them fit", "[
     INFO("seed " << seed << ", setting " << tried << ": " << described(question));
     if (fits(question)) continue;
     ++unfit;
-    const std::vector<Remedy> remedies = find_remedies(question);
+    const Remedies remedies = find_remedies(question);
     CHECK_FALSE(remedies.empty());
     for (const Remedy& remedy : remedies) {
-      INFO(advice_of({remedy}).text());
+      INFO(advice_of(Remedies{remedy}).text());
       REQUIRE_FALSE(remedy.changes.empty());
       CHECK(fits(applied(question, remedy)));
       ++hints;
@@ -132,7 +132,7 @@ TEST_CASE("the least host memory is that of the best micro-batch, and the reserv
   const FitQuestion question = gpt65b();
   REQUIRE(question.problem.machine.host.memory == 200'000'000'000);
   REQUIRE_FALSE(fits(question));
-  const std::vector<Remedy> remedies = find_remedies(question);
+  const Remedies remedies = find_remedies(question);
   const auto with_host = std::find_if(remedies.begin(), remedies.end(), [](const Remedy& remedy) {
     return remedy.changes.back().name == "host.memory";
   });
@@ -152,7 +152,7 @@ TEST_CASE("a reserve that is a share grows with what has to be installed", "[slo
   question.problem.machine = load_machine(
       "rtx4090-12ssd", {"ssd.count=4", "host.memory=215GB", "host.reserved_share=0.5"});
   REQUIRE_FALSE(fits(question));
-  const std::vector<Remedy> remedies = find_remedies(question);
+  const Remedies remedies = find_remedies(question);
   const auto with_host = std::find_if(remedies.begin(), remedies.end(), [](const Remedy& remedy) {
     return remedy.changes.back().name == "host.memory";
   });
@@ -171,7 +171,7 @@ TEST_CASE("a fixed micro-batch that is too large is the first thing to change") 
   question.problem.framework = "deepspeed-0.9";  // autograd keeps the whole micro-batch
   question.choose_micro_batch = false;
   REQUIRE_FALSE(fits(question));
-  const std::vector<Remedy> remedies = find_remedies(question);
+  const Remedies remedies = find_remedies(question);
   REQUIRE_FALSE(remedies.empty());
   REQUIRE(remedies[0].changes[0].name == "micro_batch");
   // The largest that fits.
@@ -188,7 +188,7 @@ TEST_CASE("what only the second copies make too large fits without durability", 
   question.problem.machine = load_machine("rtx4090-12ssd");
   question.problem.machine.ssd.capacity = 1'200'000'000'000;  // 65e9 x 14 bytes, not x 26
   REQUIRE_FALSE(fits(question));
-  const std::vector<Remedy> remedies = find_remedies(question);
+  const Remedies remedies = find_remedies(question);
   const auto is_durability = [](const Remedy& remedy) {
     return remedy.changes == std::vector<Setting>{{"durability", "off"}};
   };
@@ -202,7 +202,7 @@ TEST_CASE("another policy is named however many micro-batches there are to try")
   question.problem.workload.batch = 256;
   question.choose_micro_batch = true;
   question.policies = {"zero-infinity"};
-  const std::vector<Remedy> remedies = find_remedies(question);
+  const Remedies remedies = find_remedies(question);
   const auto is_policy = [](const Remedy& remedy) {
     return remedy.changes == std::vector<Setting>{{"policy", "fuyou"}};
   };
@@ -220,7 +220,7 @@ TEST_CASE("looking for other policies leaves the policy's own remedies") {
 }
 
 TEST_CASE("where nothing was found the hint says that it was looked for") {
-  CHECK_THAT(advice_of({}).text(), Catch::Contains("was tried"));
+  CHECK_THAT(advice_of(Remedies{}).text(), Catch::Contains("was tried"));
 }
 
 }  // namespace

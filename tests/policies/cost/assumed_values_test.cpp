@@ -127,6 +127,13 @@ TEST_CASE("A source that says so makes a value assumed: a rate has a fifth on ei
   const std::vector<AssumedValue> all = assumed_values(machine);
   REQUIRE(find(all, "host.reserved_share") != nullptr);
   CHECK_FALSE(find(all, "host.reserved_share")->moves_time());
+  // What is left out is assumed to be none; one way to say what is set aside is enough.
+  REQUIRE(find(all, "gpu.context") != nullptr);
+  CHECK(find(all, "gpu.context")->value == "none");
+  CHECK(find(all, "host.reserved") != nullptr);
+  machine.host.reserved_share = 0.1;
+  CHECK(find(assumed_values(machine), "host.reserved") == nullptr);
+  CHECK(find(assumed_values(small(small_drives)), "ssd.cache") != nullptr);
 }
 
 TEST_CASE("Ends of ranges: laws of drives, pageable copies, Adam") {
