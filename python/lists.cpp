@@ -90,7 +90,7 @@ nb::list settings() {
     nb::dict one;
     one["name"] = field.key;
     one["values"] = field.is_count() ? "a whole number" : field.values;
-    one["default"] = field.usual;
+    one["default"] = field.shown_default();
     one["help"] = field.help;
     all.append(one);
   }

@@ -1,3 +1,4 @@
+#include "policies/model/stages.hpp"
 #include "sim/critical_path.hpp"
 
 #include <algorithm>
@@ -104,7 +105,9 @@ CriticalPath find_critical_path(const Schedule& schedule, const ActivityGraph* g
   critical.parts = sum_by_class(schedule, path);
   if (graph == nullptr) return critical;
   add_losses(schedule, *graph, result, window, path, critical.parts);
-  critical.chain_ns = longest_chain(schedule, *graph, result, window);
+  // Most of what a stage waits for is done by others, which are not in its schedule.
+  if (!is_stage(schedule.problem().model))
+    critical.chain_ns = longest_chain(schedule, *graph, result, window);
   return critical;
 }
 

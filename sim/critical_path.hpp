@@ -31,7 +31,7 @@ struct CriticalPath {
   std::vector<CriticalPart> parts;  // the longest first; their sum is the window
   // The longest chain of the tasks that start inside the window, each at its uncontended time,
   // linked by dependencies and by the order on their lanes. Sharing can only make the window
-  // longer.
+  // longer. 0: not known; of a stage of a pipeline, which waits for others, it says nothing.
   double chain_ns = 0;
 };
 

@@ -62,7 +62,8 @@ Json critical_path_json(const Explanation& explanation) {
     for (const auto& [resource, ns] : part.lost_ns) json["lost_seconds"][resource] = ns * per_step;
     parts.push_back(std::move(json));
   }
-  return {{"chain_seconds", path.chain_ns * per_step}, {"parts", std::move(parts)}};
+  return {{"chain_seconds", path.chain_ns > 0 ? Json(path.chain_ns * per_step) : Json()},
+          {"parts", std::move(parts)}};
 }
 
 Json stalls_json(const Explanation& explanation) {

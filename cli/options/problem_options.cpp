@@ -31,7 +31,7 @@ void ProblemOptions::add_to(CLI::App& command, bool machine_required,
             [this, key = field.key](const std::string& text) { workload[key] = text; },
             setting_help(field.key))
         ->type_name(field.is_count() ? "INT" : "TEXT")
-        ->default_str(field.usual);
+        ->default_str(field.shown_default());
   }
   add("gpu_memory", gpu_memory);
   add("host_memory", host_memory);

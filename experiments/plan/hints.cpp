@@ -6,6 +6,7 @@
 #include <array>
 #include <optional>
 
+#include "experiments/plan/price.hpp"
 #include "policies/machine/memory_beside.hpp"
 
 namespace spillway {
@@ -124,17 +125,24 @@ class Search {
   using OptionValue = std::pair<std::string, std::string>;
 
   // Frugal values of the options of a settled policy: one that makes it fit by itself, where there
-  // is one; else those that each leave less lacking than the ones before.
+  // is one, of several the one that is fastest; else those that each leave less lacking than the
+  // ones before.
   std::vector<OptionValue> helpful_options(const Need& need, const Way& way) {
     std::vector<std::pair<double, OptionValue>> single;
+    std::vector<OptionValue> enough;
     for (const PolicyOption& option : make_policy(need.settled)->info().options) {
       for (const std::string& value : option.frugal) {
         const std::optional<double> lacks = lacking_with(need.settled, {option.name, value}, way);
         if (!lacks || *lacks >= need.overshoot()) continue;
-        if (*lacks == 0) return {{option.name, value}};
+        if (*lacks == 0) {
+          enough.push_back({option.name, value});
+          break;  // further values of an option take less memory, and more time
+        }
         single.push_back({*lacks, {option.name, value}});
       }
+      if (!enough.empty() && takes_long(way)) break;
     }
+    if (!enough.empty()) return {fastest(enough, need.settled, way)};
     std::stable_sort(single.begin(), single.end(),
                      [](const auto& a, const auto& b) { return a.first < b.first; });
     std::vector<OptionValue> all;
@@ -148,6 +156,32 @@ class Search {
       all.push_back(change);
     }
     return all;
+  }
+
+  // Whether it is not to be simulated for a hint.
+  bool takes_long(const Way& way) const {
+    constexpr std::int64_t most_visits = 10'000;
+    const Problem& problem = question_.problem;
+    return problem.model.layers * (problem.workload.rank_batch() / way.micro_batch) > most_visits;
+  }
+  OptionValue fastest(const std::vector<OptionValue>& values, const std::string& policy,
+                      const Way& way) const {
+    if (values.size() == 1) return values.front();
+    Problem problem = question_.problem;
+    problem.workload.micro_batch = way.micro_batch;
+    if (question_.settle) question_.settle(problem);
+    const OptionValue* best = &values.front();
+    std::optional<double> least;
+    for (const OptionValue& one : values) {
+      try {
+        const Price of = price(problem, with_policy_option(policy, one.first, one.second));
+        if (!of.fits || (least && of.step_seconds >= *least)) continue;
+        least = of.step_seconds;
+        best = &one;
+      } catch (const InputError&) {  // it was a trial of a few steps that fits
+      }
+    }
+    return *best;
   }
 
   // What is still lacking with an option changed; nothing where that is no change, or not possible.

@@ -23,13 +23,21 @@ class BatchSearch {
             std::max<std::int64_t>(1, most_tokens_tried / problem.workload.sequence))))) {}
 
   LargestBatch search() {
+    find();
+    answer_.batch *= problem_.workload.ranks;
+    return std::move(answer_);
+  }
+
+ private:
+  // All batches in here are of one rank.
+  void find() {
     begin();
     find_micro_batches();
     if (single_ == 0) {
       const auto least = known_.begin();  // the one that was tried first
       if (least->second) answer_.full = full_tiers(least->second->need);
       if (is_cut_short()) answer_.end = LargestBatch::End::most_tasks;
-      return std::move(answer_);
+      return;
     }
     answer_.largest_micro_batch = single_;
     take(single_, 1);
@@ -43,10 +51,8 @@ class BatchSearch {
     }
     keep_what_runs();
     say_what_ends_it();
-    return std::move(answer_);
   }
 
- private:
   // What was left out before stays unknown.
   void begin() {
     was_cut_short_ = is_cut_short();

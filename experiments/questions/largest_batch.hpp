@@ -10,13 +10,13 @@
 
 namespace spillway {
 
-// No larger batches are tried than the largest power of two of so many tokens: no training of a
-// model on one machine takes so many a step.
+// No larger batches are tried than, on each rank, the largest power of two of so many tokens: no
+// training of a model on one machine takes so many a step.
 inline constexpr std::int64_t most_tokens_tried = 1 << 22;
 
 struct LargestBatch {
   std::string policy;      // of the plan; where nothing fits, the planner's name
-  std::int64_t batch = 0;  // sequences a step; 0: not one fits
+  std::int64_t batch = 0;  // sequences a step, of all ranks; 0: not one fits
   std::int64_t micro_batch = 0;
   std::int64_t largest_micro_batch = 0;  // the largest batch that is computed in one piece
   // What ends it. most_tried: not memory, up to most_micro_batches micro-batches and

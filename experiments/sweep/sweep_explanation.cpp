@@ -31,7 +31,8 @@ void add_explanation(Json& json, const Schedule& schedule, const SimulationResul
   const Explanation explanation = explain(schedule, result);
   const SteadyWindow& window = explanation.window;
   const auto window_ns = static_cast<double>(window.end_ns - window.begin_ns);
-  Json path = {{"chain_seconds", explanation.critical_path.chain_ns * 1e-9 / window.steps}};
+  const double chain_ns = explanation.critical_path.chain_ns;
+  Json path = {{"chain_seconds", chain_ns > 0 ? Json(chain_ns * 1e-9 / window.steps) : Json()}};
   add_longest(path, explanation.critical_path.parts, window_ns,
               [](const CriticalPart& part) { return to_string(part.of); });
   const StallReport& report = explanation.stalls;

@@ -26,8 +26,10 @@ ModelSpec stage_of(const ModelSpec& whole, int stages, int stage, int chunks) {
     throw InputError(
         fmt::format("the {} layers of {} are not cut into {} stages{}", whole.layers, whole.name,
                     stages, chunks == 1 ? "" : fmt::format(" of {} equal runs each", chunks)),
-        chunks == 1 ? "a stage has a layer at least: use fewer stages"
-                    : "stages times chunks divide the layers, or there is one chunk");
+        chunks == 1
+            ? "a stage has a layer at least: use fewer stages"
+            : "stages times chunks have to divide the layers: try fewer of one of them, or 1f1b, "
+              "whose stages have one run each");
   }
   ModelSpec model = whole;
   const std::int64_t even = whole.layers / runs, more = whole.layers % runs;

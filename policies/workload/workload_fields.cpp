@@ -101,7 +101,9 @@ std::vector<WorkloadField> all_fields() {
        "what a gradient with NaN or Inf does: training ends, or the step's update is left out",
        [](const W& w) { return std::string(to_string(w.on_nonfinite)); },
        [](W& w, Text text) { w.on_nonfinite = parse_on_nonfinite(text); }},
-      {"ranks", "", "1", "GPUs that train together, each on its share of the batch",
+      {"ranks", "", "1",
+       "GPUs that train together, each on its share of the batch; default: as many as the machine "
+       "has",
        [](const W& w) { return std::to_string(w.ranks); },
        [](W& w, Text text) {
          w.ranks =

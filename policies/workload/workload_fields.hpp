@@ -24,6 +24,10 @@ struct WorkloadField {
   bool is_written_always = true;
 
   bool is_count() const { return values.empty(); }
+  // For people: empty where the help says what it is unless it is given.
+  std::string shown_default() const {
+    return help.find("default: ") == std::string::npos ? usual : "";
+  }
 };
 
 const std::vector<WorkloadField>& workload_fields();
