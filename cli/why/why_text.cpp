@@ -256,7 +256,7 @@ class AblationText {
   void head() {
     const Ablation& ablation = why_.ablation;
     std::string order = ablation.given == 0
-                            ? "each time what gains most, by itself or after what it needs in A"
+                            ? "or with those that it needs in A, each time what gains most"
                             : "those asked for first, then what gains most";
     if (!ablation.ranked) order += "; the last by what they gain alone";
     text_ += fmt::format(
@@ -311,8 +311,6 @@ class AblationText {
   void explain(const AblationStep& one) {
     const std::vector<PlanSetting>& all = why_.settings.all();
     for (const std::size_t k : one.settings) text_ += fmt::format("      {}\n", all[k].help);
-    if (one.needed_by)
-      text_ += fmt::format("      changed for {}, which needs it\n", all[*one.needed_by].name);
     if (one.why_together.empty()) return;
     text_ += fmt::format("      together: the first has no plan by itself, {}\n", one.why_together);
     for (const std::size_t k : one.settings) add_effects("of these", k, 0);

@@ -148,6 +148,7 @@ void PlanSearch::run_near(const Trial& plan) {
       std::min_element(near.begin(), near.end(),
                        [](const Settled& a, const Settled& b) { return a.better_than(b); });
   if (best->price.fits) climb(*best, {.first_step = 0.12, .last_step = 0.01}, limits_.effort);
+  if (problem.model.has_frozen()) try_writing_less();
 }
 
 // At micro-batches that are spread out, then beside the one that is best for the policy.

@@ -217,26 +217,11 @@ class AblationSearch {
       change(best.value_or(Bundle{left.front()}));
     }
   }
-  // A setting, the first, and as much of what it needs as it takes: whatever runs by itself makes a
-  // step of its own.
-  void change(Bundle bundle) {
-    const std::size_t needs_others = bundle.front();
-    while (!current_[needs_others] && !bundle.empty()) {
-      auto next = bundle.begin();
-      std::optional<double> least;
-      for (auto one = bundle.begin(); one != bundle.end(); ++one) {
-        const std::optional<double> seconds = at(with(*one)).seconds;
-        if (!seconds || (least && *seconds >= *least)) continue;
-        least = seconds;
-        next = one;
-      }
-      const std::size_t setting = *next;
-      const std::size_t steps = answer_.steps.size();
-      bundle.erase(next);
-      change(setting);
-      if (answer_.steps.size() == steps || is_changed(needs_others)) continue;
-      answer_.steps.back().needed_by = needs_others;
-    }
+  // A setting, the first, and what it still needs of the others, which by now may be less than all.
+  void change(const Bundle& bundle) {
+    const std::vector<std::size_t> needed = needed_by(bundle.front(), bundle);
+    change(bundle.front());
+    for (const std::size_t one : needed) change(one);
   }
   double seconds_now() const {
     return answer_.steps.empty() ? answer_.a_seconds : answer_.steps.back().after_seconds;

@@ -33,9 +33,6 @@ struct AblationStep {
   std::string why_together;           // why the first of several could not be changed before
   double before_seconds = 0, after_seconds = 0;
   std::string bound_by;  // after it
-  // The setting that this one is changed for, which needs it in a and comes after it; nothing: it
-  // is changed for what it gains itself.
-  std::optional<std::size_t> needed_by = {};
   double gain() const { return before_seconds - after_seconds; }
 };
 
@@ -73,8 +70,8 @@ struct AblationOptions {
 
 // After the settings named first, the one that gains most is changed next, of those as good the
 // first in PlanSettings::all(). One that cannot be changed by itself, and without which b loses a
-// hundredth of what a takes or is no plan, counts with no more others than it needs in a: these are
-// changed before it, one by one where that is a plan, each time what gains most of them. Where
+// hundredth of what a takes or is no plan, counts with no more others than it needs in a, and is
+// changed with those of them that it still needs. Where
 // none gains a hundredth, and some need more than in a, the one of these without which b loses most
 // is changed next, with no more than it needs there. The same input gives the same answer, whatever
 // the threads. Throws InputError for names that are none of the settings.

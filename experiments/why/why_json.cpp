@@ -86,7 +86,6 @@ Json ablation_json(const Why& why) {
     for (const std::size_t one : step.settings) changes.push_back(setting_json(all[one], nullptr));
     steps.push_back({{"settings", std::move(changes)},
                      {"why_together", step.why_together.empty() ? Json() : Json(step.why_together)},
-                     {"needed_by", step.needed_by ? Json(all[*step.needed_by].name) : Json()},
                      {"before_seconds", step.before_seconds},
                      {"after_seconds", step.after_seconds},
                      {"gain_seconds", step.gain()},

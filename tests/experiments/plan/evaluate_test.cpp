@@ -55,6 +55,26 @@ TEST_CASE("a batch with a large prime factor still finds the micro-batch that fi
   CHECK(best.schedule.problem().workload.micro_batch == 1);
 }
 
+TEST_CASE(
+    "the only micro-batch that fits is found, though planning the others takes the most tasks") {
+  Problem problem = tiny_problem(256);
+  const auto peak = [&](std::int64_t micro_batch) {
+    problem.workload.micro_batch = micro_batch;
+    return evaluate(problem, "zero-infinity", 2).schedule.use(Tier::gpu).peak_bytes;
+  };
+  const std::uint64_t least = peak(1), next = peak(2);
+  REQUIRE(least < next);
+  problem.machine.gpu.memory = (least + next) / 2;
+  const Evaluation best = evaluate_best_micro_batch(problem, "zero-infinity", 2);
+  REQUIRE(best.result);
+  CHECK(best.schedule.problem().workload.micro_batch == 1);
+  CHECK_FALSE(best.left_untried);
+  // With next to nothing to look with, it is said that not all was looked at.
+  const Evaluation cut = evaluate_best_micro_batch(problem, "zero-infinity", 2, evaluate, 1);
+  CHECK_FALSE(cut.result);
+  CHECK(cut.left_untried);
+}
+
 TEST_CASE("a search ends near its number of tasks, with what it has by then, always the same") {
   const Problem problem = gpt13b(256);
   for (const char* policy : {"zero-infinity", "fuyou", "greedysnake"}) {

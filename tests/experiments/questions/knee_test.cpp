@@ -130,6 +130,41 @@ TEST_CASE("each point is the plan of the machine that it names") {
   CHECK(points >= 6);
 }
 
+TEST_CASE("a plan that is known at one value is not forgotten at those beside it") {
+  const ProblemRequest request = tiny_request();
+  // A search that finds something good with little memory alone.
+  KneeOptions options;
+  options.threads = 2;
+  options.plans = [&](const Problem& problem) {
+    const bool is_little = problem.machine.host.memory < 40'000'000;
+    return evaluate_candidates(problem, true,
+                               {is_little ? "zero-infinity:parameters=host" : "zero-infinity"}, {});
+  };
+  options.plan = [&](Problem problem, const std::string& policy, std::int64_t micro_batch) {
+    problem.workload.micro_batch = micro_batch;
+    return evaluate_candidates(problem, false, {policy}, {});
+  };
+  const Candidates found = options.plans(request.problem());
+  const Candidate& now = found.all[*found.chosen];
+  const Knees knees = find_knees(
+      request, now, {parse_knee_range("host.memory=30MB,50MB,1GB"), {"pcie", {"2"}}}, options);
+  REQUIRE(knees.faster_now);
+  const double step = knees.faster_now->evaluation.result->step_seconds;
+  CHECK(step < now.evaluation.result->step_seconds);
+  for (const KneeCurve& curve : knees.curves) {
+    INFO(curve.resource);
+    // All curves have the machine as it is in common.
+    CHECK(curve.points[curve.now].step_seconds == step);
+    double before = 0;
+    for (const KneePoint& point : curve.points) {
+      REQUIRE(point.fits());
+      CHECK(point.policy.find("parameters=host") != std::string::npos);
+      CHECK(point.tokens_per_second >= before);
+      before = point.tokens_per_second;
+    }
+  }
+}
+
 TEST_CASE("drives are tried up to the end of the machine's table") {
   const test::TemporaryFolder folder;
   ProblemRequest request = tiny_request();

@@ -82,6 +82,25 @@ TEST_CASE("the largest batch fits, and none of the next six does") {
   CHECK(by_memory >= 4);
 }
 
+TEST_CASE("the largest batch is that of all ranks, and one more of each does not fit") {
+  ProblemRequest request;
+  request.model = "gpt-13b";
+  request.machine = "a100-80gb-4gpu";
+  request.workload = {{"batch", "4"}, {"micro_batch", "1"}};
+  const Problem problem = request.problem();
+  REQUIRE(problem.workload.ranks == 4);
+  PlansAsked plans = asked({"resident"});
+  const Planner planner = planner_of(plans);
+  const LargestBatch answer = largest_batch(problem, planner);
+  REQUIRE(answer.plan);
+  CHECK(answer.batch % 4 == 0);
+  CHECK(answer.plan->evaluation.schedule.problem().workload.batch == answer.batch);
+  Problem more = problem;
+  more.workload.batch = answer.batch;
+  more.workload.micro_batch = answer.micro_batch;
+  CHECK(best_plan(planner, more, false));
+}
+
 TEST_CASE("the largest batch keeps to the micro-batch that is set") {
   Problem problem = tiny(3);
   problem.machine.host.memory = 20'000'000;

@@ -133,6 +133,16 @@ TEST_CASE("a setting that gains most with what it needs comes before what gains 
   CHECK(names(other) == "snake recompute alpha");
 }
 
+TEST_CASE("a setting is changed with no more than it needs by then") {
+  // a needs r; s, with which it runs, too, loses.
+  const Ablation ablation = ablate(
+      three_settings(),
+      made_up({{"", 10}, {"s", 10.5}, {"r", 9.8}, {"sr", 10.2}, {"ar", 4}, {"asr", 4.2}}), {});
+  CHECK(names(ablation) == "alpha+recompute snake");
+  CHECK(ablation.steps[0].gain() == 6);
+  CHECK(ablation.steps[1].gain() == Approx(-0.2));
+}
+
 TEST_CASE("settings that are asked for come first, in their order") {
   AblationOptions options;
   options.first = {"recompute", "snake"};
