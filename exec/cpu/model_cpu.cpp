@@ -59,8 +59,8 @@ ModelCpu::ModelCpu(const Problem& problem, CpuVariant variant, bool rounds, cons
       adapter_widths_(adapter_widths(problem.model)),
       score_space_(score_space),
       saved_all_(saved_all(problem.model)),
-      weights_need_(activations_of_weights(problem.model)),
-      gradient_widths_(output_gradient_widths(problem.model)),
+      weights_need_(activations_of_weights(problem)),
+      gradient_widths_(output_gradient_widths(problem)),
       layer_elements_(trained_elements(problem.model, problem.model.layers - 1)),
       embedding_elements_(trained_elements(problem.model, embedding_unit(problem.model))),
       head_elements_(trained_elements(problem.model, head_unit(problem.model))) {

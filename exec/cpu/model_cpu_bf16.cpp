@@ -53,8 +53,8 @@ ModelCpuBf16::ModelCpuBf16(const Problem& problem, CpuVariant variant)
       head_trained_(trained_elements(problem.model, head_unit(problem.model))),
       wide_gradient_(problem.gradient_bytes() == sizeof(float)),
       saved_all_(saved_all(problem.model)),
-      weights_need_(activations_of_weights(problem.model)),
-      gradient_widths_(output_gradient_widths(problem.model)) {
+      weights_need_(activations_of_weights(problem)),
+      gradient_widths_(output_gradient_widths(problem)) {
   problem.validate();
   SPILLWAY_ASSERT(works_on_copies(problem), "planned for the CPU backend in bf16");
   for (const SavedTensor& tensor : saved_tensors(problem.model))

@@ -41,25 +41,9 @@ std::vector<std::uint64_t> hashes_of_messages(const Schedule& schedule) {
   return hashes;
 }
 
-namespace {
-
-void require_stage(const Schedule& schedule) {
-  if (schedule.problem().backend() == Backend::cpu) return;
-  for (const Task& task : schedule.tasks()) {
-    if (task.kind != TaskKind::input_gradient) continue;
-    throw InputError(
-        fmt::format("policy {} makes gradients of weights after those of inputs, which kernels of "
-                    "the CPU backend alone do apart",
-                    schedule.policy()),
-        "another policy, such as 1f1b, or " + Setting{"device", "cpu"});
-  }
-}
-
-}  // namespace
-
 void require_runnable_by_ranks(const Schedule& schedule) {
   const Workload& workload = schedule.problem().workload;
-  if (workload.pipeline > 1) return require_stage(schedule);
+  if (workload.pipeline > 1) return;
   std::vector<int> all(static_cast<std::size_t>(workload.ranks));
   std::iota(all.begin(), all.end(), 0);
   for (const RankGroup& group : schedule.groups()) {

@@ -99,13 +99,13 @@ std::uint64_t input_gradient_scratch_bytes(const Problem& problem, SavedMask ava
   const std::uint64_t whole = backward_scratch_bytes(problem, available);
   if (!works_on_copies(problem)) return whole;
   return whole - gradient_copy_bytes(problem, problem.model.layers - 1) +
-         saved_bytes(one_sequence_in_fp32(problem), kept_for_weights(problem.model, available));
+         saved_bytes(one_sequence_in_fp32(problem), kept_for_weights(problem, available));
 }
 
 std::uint64_t weight_gradient_scratch_bytes(const Problem& problem) {
   if (!works_on_copies(problem)) return 0;
   return gradient_copy_bytes(problem, problem.model.layers - 1) + activation_copy_bytes(problem) +
-         saved_bytes(one_sequence_in_fp32(problem), activations_of_weights(problem.model));
+         saved_bytes(one_sequence_in_fp32(problem), activations_of_weights(problem));
 }
 
 std::int64_t head_chunk_tokens(const Problem& problem) {

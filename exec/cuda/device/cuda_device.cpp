@@ -324,6 +324,15 @@ void CudaDevice::compute_with(ModelCuda<Element>& model, const Task& task, const
                                   task.available, task.recomputes_output,
                                   elements(o.activation_gradient), o.gradient,
                                   task.first_micro_batch, o.scratch, place);
+    case TaskKind::input_gradient:
+      place.borders = stage_borders(o);
+      return model.layer_input_gradient(elements(o.parameters), elements(o.input), o.saved,
+                                        task.available, task.recomputes_output,
+                                        elements(o.activation_gradient), o.weight_operands,
+                                        o.scratch, place);
+    case TaskKind::weight_gradient:
+      return model.layer_weight_gradient(o.saved, task.available, o.weight_operands, o.gradient,
+                                         task.first_micro_batch);
     case TaskKind::embed_backward:
       model.embed_backward(stage(task, o), elements(o.activation_gradient), o.gradient,
                            task.first_micro_batch);

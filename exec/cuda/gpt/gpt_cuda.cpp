@@ -34,11 +34,11 @@ template <class Element>
 void GptCuda<Element>::activate_backward(const KernelBatch& batch, const Backward& backward) {
   const Element* const p = batch.parameters;
   const Element *dy = backward.activation_gradient, *up = batch.at.up;
-  Element* const dup = backward.scratch.wide;
+  Element* const dup = backward.to.up;
   Element* const gelu = backward.makes_activated ? batch.at.activated : nullptr;
   const std::int64_t rows = s_ * t_;
-  this->with_gradient(backward.gradient, [&](auto* gradient) {
-    auto* const bias = this->sum_at(gradient, layer_.up.bias);
+  this->with_gradient(backward, [&](auto* gradient) {
+    auto* const bias = this->sum_at(backward, gradient, layer_.up.bias);
     if (!layer_.down.adapters.empty()) {
       // What adapters add to the gradient comes before GELU's slope.
       products_.input_gradient(layer_.down, p, batch.adapters, dy, dup);

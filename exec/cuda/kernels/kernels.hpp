@@ -44,6 +44,9 @@ struct RowStatistics {
 constexpr std::int64_t text_alignment = 4;
 void fetch_text(const std::int32_t* host, std::int32_t* to, std::int64_t count,
                 cudaStream_t stream);
+// to (n) = from (n), both in GPU memory, with no copy engine. n is a multiple of 8.
+template <class Element>
+void copy_activation(const Element* from, Element* to, std::int64_t n, cudaStream_t stream);
 
 // output (rows, columns) = token_table[tokens[row]] [+ position_table[row % T - starts[row]],
 // unless null]. starts (rows): of each token's document in its sequence; null: 0.

@@ -83,14 +83,14 @@ void LlamaCuda<Element>::prepare_heads(const KernelBatch& batch, SavedMask avail
 template <class Element>
 void LlamaCuda<Element>::prepare_heads_backward(const KernelBatch& batch,
                                                 const Backward& backward) {
-  Element* const dqkv = backward.scratch.wide;
+  Element* const dqkv = backward.to.qkv;
   if (!problem_.model.qk_norm)
     return rotate_heads<Element>(rotary(batch), dqkv, layer_.qkv.out, Turn::back, stream_);
-  this->with_gradient(backward.gradient, [&](auto* gradient) {
+  this->with_gradient(backward, [&](auto* gradient) {
     head_norm_backward<Element>(rotary(batch), head_norm(batch), batch.at.qkv, dqkv, layer_.qkv.out,
-                                this->sum_at(gradient, offsets_.query_norm),
-                                this->sum_at(gradient, offsets_.key_norm), backward.overwrites,
-                                workspace_.kernels, stream_);
+                                this->sum_at(backward, gradient, offsets_.query_norm),
+                                this->sum_at(backward, gradient, offsets_.key_norm),
+                                backward.overwrites, workspace_.kernels, stream_);
   });
 }
 
@@ -101,7 +101,7 @@ void LlamaCuda<Element>::activate(const Activations& a) {
 
 template <class Element>
 void LlamaCuda<Element>::activate_backward(const KernelBatch& batch, const Backward& backward) {
-  Element* const dup = backward.scratch.wide;
+  Element* const dup = backward.to.up;
   // The product's gradient, where up's will be.
   products_.input_gradient(layer_.down, batch.parameters, batch.adapters,
                            backward.activation_gradient, dup + f_, 2 * f_);

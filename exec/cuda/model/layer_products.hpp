@@ -73,7 +73,8 @@ class LayerProducts {
                       const AdapterBatch<Element>& batch, const Element* y_gradient,
                       Element* x_gradient, std::int64_t x_stride = 0);
   // Overwrites the gradients of W or of adapters in `gradient`, the layer's unit, or adds to them.
-  // To be called after input_gradient, with no other product's in between.
+  // Where there are adapters: to be called after input_gradient, with no other product's in
+  // between.
   template <class Gradient>
   void weight_gradient(const LayerProduct& product, const Element* parameters,
                        const AdapterBatch<Element>& batch, const Element* y_gradient,

@@ -121,6 +121,16 @@ ModelCuda<Element>::ModelCuda(const Problem& problem, const ModelWorkspace& work
     tensor_bytes_[bit_of(saved.tensor)] = saved.stride;
     if (saved.tensor == saved_statistics) statistics_width_ = saved.width;
   }
+  for (const TensorLayout& tensor : unit_layout(problem.model, 0)) {
+    if (tensor.rows != 1) continue;
+    const bool follows =
+        !vectors_.empty() && tensor.offset == vectors_.back().begin + vectors_.back().count;
+    if (follows) {
+      vectors_.back().count += tensor.columns;
+    } else {
+      vectors_.push_back({tensor.offset, tensor.columns});
+    }
+  }
 }
 
 template <class Element>
@@ -199,9 +209,9 @@ typename ModelCuda<Element>::BackwardScratch ModelCuda<Element>::carve_backward(
   BackwardScratch parts{};
   std::uint64_t used =
       place(parts.recomputed, scratch, saved_others(problem_.model, available), s_, 0);
-  GradientScratch& gradients = parts.gradients;
-  gradients.wide = reinterpret_cast<Element*>(scratch + used);
-  gradients.narrow = gradients.wide + s_ * t_ * wide_columns(problem_.model);
+  BatchGradients& gradients = parts.gradients;
+  gradients.up = gradients.qkv = reinterpret_cast<Element*>(scratch + used);
+  gradients.narrow = gradients.up + s_ * t_ * wide_columns(problem_.model);
   gradients.dots =
       reinterpret_cast<float*>(gradients.narrow + s_ * t_ * narrow_columns(problem_.model));
   const auto end_of = [&](const auto* behind) {
@@ -220,14 +230,33 @@ void ModelCuda<Element>::layer_backward(const Element* parameters, const Element
                                         bool recomputes_output, Element* activation_gradient,
                                         std::byte* gradient, bool first_micro_batch,
                                         std::byte* scratch, const StepPlace& place_in_step) {
-  SPILLWAY_ASSERT(saved != nullptr || available == saved_none);
   begin_layer(place_in_step);
-  const BackwardScratch parts = carve_backward(scratch, available, place_in_step);
   if (first_micro_batch)
     with_gradient(gradient, [&](auto* sums) { zero(sums, layer_end_, layer_elements_); });
+  backward_micro_batch(parameters, input, saved, available, recomputes_output, activation_gradient,
+                       gradient, first_micro_batch, {}, scratch, place_in_step);
+}
+
+template <class Element>
+void ModelCuda<Element>::backward_micro_batch(const Element* parameters, const Element* input,
+                                              const std::byte* saved, SavedMask available,
+                                              bool recomputes_output, Element* activation_gradient,
+                                              std::byte* gradient, bool overwrites,
+                                              const WeightOperands& operands, std::byte* scratch,
+                                              const StepPlace& place_in_step) {
+  SPILLWAY_ASSERT(saved != nullptr || available == saved_none);
+  const BackwardScratch parts = carve_backward(scratch, available, place_in_step);
+  const bool weights_later = operands.sums != nullptr;
   const bool later = (available & saved_activated) == 0 && !recomputes_output;
   for (std::int64_t first = 0; first < b_; first += s_) {
     TensorAddresses at = parts.recomputed;
+    BatchGradients gradients = parts.gradients;
+    if (weights_later) {
+      place(at, operands.activations, kept_for_weights(problem_, available), b_, first);
+      gradients = kept_gradients(operands, first);
+      gradients.narrow = parts.gradients.narrow;
+      gradients.dots = parts.gradients.dots;
+    }
     // What is available is only read.
     place(at, const_cast<std::byte*>(saved), available, b_, first);
     const std::int64_t begin = first * t_ * c_;
@@ -236,9 +265,10 @@ void ModelCuda<Element>::layer_backward(const Element* parameters, const Element
     batch.adapters.sequence += first;
     compute_activations(batch,
                         later ? static_cast<SavedMask>(available | saved_activated) : available);
-    if (recomputes_output) compute_output(batch, parts.gradients.narrow);
-    backward_layer(batch, {activation_gradient + begin, gradient, first_micro_batch && first == 0,
-                           later, parts.gradients});
+    if (recomputes_output) compute_output(batch, gradients.narrow);
+    backward_layer(batch, {activation_gradient + begin, gradient,
+                           weights_later ? kept_sums(operands, first) : nullptr,
+                           weights_later || (overwrites && first == 0), later, gradients});
   }
 }
 

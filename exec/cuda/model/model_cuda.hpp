@@ -29,6 +29,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "exec/cuda/attention/attention.hpp"
 #include "exec/cuda/device/launch.hpp"
@@ -39,6 +40,7 @@
 #include "exec/cuda/model/layer_products.hpp"
 #include "policies/model/saved.hpp"
 #include "policies/model/scratch.hpp"
+#include "policies/model/weight_operands.hpp"
 #include "policies/workload/problem.hpp"
 
 namespace spillway::cuda {
@@ -118,6 +120,17 @@ class ModelCuda {
                       std::byte* gradient, bool first_micro_batch, std::byte* scratch,
                       const StepPlace& place = {});
 
+  // layer_backward in two passes, of a model without adapters, with the same bits
+  // (policies/model/weight_operands.hpp). The first makes dL/d(input) in activation_gradient, and
+  // `operands`, weight_operand_bytes(problem, available); scratch: input_gradient_scratch_bytes.
+  // The second reads `saved` and `operands`, and needs no scratch.
+  void layer_input_gradient(const Element* parameters, const Element* input, const std::byte* saved,
+                            SavedMask available, bool recomputes_output,
+                            Element* activation_gradient, std::byte* operands, std::byte* scratch,
+                            const StepPlace& place = {});
+  void layer_weight_gradient(const std::byte* saved, SavedMask available, std::byte* operands,
+                             std::byte* gradient, bool first_micro_batch);
+
   // activation_gradient (b, T, C): dL/d(embed_forward's output). gradient: an embedding unit.
   void embed_backward(const Text& text, const Element* activation_gradient, std::byte* gradient,
                       bool first_micro_batch);
@@ -179,26 +192,33 @@ class ModelCuda {
     AdapterBatch<Element> adapters;
     AttentionBorders borders;
   };
-  // Where layer_backward keeps the gradients of a kernel batch of S sequences.
-  struct GradientScratch {
-    Element *wide, *narrow;  // (S T, max(fc width, qkv width)), (S T, max(C, A))
-    float* dots;             // (S, NH, T)
+  // Where a layer's backward writes the gradients of a kernel batch of S sequences.
+  struct BatchGradients {
+    Element *up, *qkv;  // (S T, fc width), (S T, qkv width); they may share memory
+    Element* narrow;    // (S T, max(C, A))
+    float* dots;        // (S, NH, T)
+    // (S T, C) each: copies of activation_gradient as dL/d(output) and as dL/d(r), for the
+    // gradients of the weights that a later pass makes; null in layer_backward.
+    Element *output = nullptr, *residual = nullptr;
   };
   // A kernel batch's way back through a layer.
   struct Backward {
     Element* activation_gradient;  // (S T, C): in, dL/d(output); out, dL/d(input)
     std::byte* gradient;           // of the layer's unit: overwritten, or added to
+    // Null, or in the first of two passes: the gradients of biases and norms overwrite these
+    // vector_elements(), those of matrices are not made, and `gradient` is not used.
+    float* sums;
     bool overwrites;
     bool makes_activated;  // Activations::activated is not there yet
-    GradientScratch scratch;
+    BatchGradients to;
   };
   // activated = the activation function of up, of a kernel batch.
   virtual void activate(const Activations& a) = 0;
-  // backward.scratch.wide = the gradient of up's output, from activation_gradient; and `activated`
-  // where backward makes it.
+  // backward.to.up = the gradient of up's output, from activation_gradient; and `activated` where
+  // backward makes it.
   virtual void activate_backward(const KernelBatch& batch, const Backward& backward) = 0;
   // What is done to queries and keys before attention, given the tensors of `available`; and
-  // backward, to the gradient of qkv in backward.scratch.wide.
+  // backward, to the gradient of qkv in backward.to.qkv.
   virtual void prepare_heads(const KernelBatch&, SavedMask /*available*/) {}
   virtual void prepare_heads_backward(const KernelBatch&, const Backward&) {}
 
@@ -210,11 +230,24 @@ class ModelCuda {
     }
     call(reinterpret_cast<float*>(gradient));
   }
+  // Calls `call` with the layer's gradient as what it holds, or with backward.sums.
+  template <class Call>
+  void with_gradient(const Backward& backward, const Call& call) const {
+    if (backward.sums != nullptr) return call(backward.sums);
+    with_gradient(backward.gradient, call);
+  }
   // Where the gradient of a tensor that is no adapter's goes; null where it is frozen, or none.
   template <class Gradient>
   Gradient* sum_at(Gradient* gradient, std::optional<std::int64_t> offset) const {
     const bool frozen = gradient == nullptr || problem_.model.has_adapters();
     return frozen || !offset ? nullptr : gradient + *offset;
+  }
+  // Where the gradient of a bias or a norm of the layer goes; `gradient`: from with_gradient().
+  template <class Gradient>
+  Gradient* sum_at(const Backward& backward, Gradient* gradient,
+                   std::optional<std::int64_t> offset) const {
+    if (backward.sums != nullptr && offset) offset = place_among_vectors(*offset);
+    return sum_at(gradient, offset);
   }
 
   const Problem problem_;
@@ -243,9 +276,19 @@ class ModelCuda {
   // The saved tensors of a kernel batch, by bit number.
   using TensorAddresses = std::array<std::byte*, mask_bits>;
   struct BackwardScratch {
-    GradientScratch gradients;
+    BatchGradients gradients;
     TensorAddresses recomputed;  // the tensors that are not available
     AdapterBatch<Element> adapters;
+  };
+  // Elements of the layer's unit that are biases or norms, and follow each other there.
+  struct Vectors {
+    std::int64_t begin = 0, count = 0;
+  };
+  // The parts of the buffer between a backward's two passes (weight_operands.hpp).
+  struct WeightOperands {
+    std::byte* activations = nullptr;
+    std::array<Element*, output_gradient_count> gradients{};  // of a micro-batch
+    float* sums = nullptr;                                    // (kernel batches, vector_elements())
   };
 
   static HeadShape head_shape(const Problem& problem, std::int64_t head_table);
@@ -263,6 +306,12 @@ class ModelCuda {
   BackwardScratch carve_backward(std::byte* scratch, SavedMask available,
                                  const StepPlace& place) const;
   AdapterBatch<Element> carve_adapters(std::byte* scratch, const StepPlace& place) const;
+  WeightOperands carve_operands(std::byte* operands, SavedMask available) const;
+  // What is kept of a kernel batch whose first sequence is `first`.
+  BatchGradients kept_gradients(const WeightOperands& operands, std::int64_t first) const;
+  float* kept_sums(const WeightOperands& operands, std::int64_t first) const;
+  // Of an element of the unit that is a bias's or a norm's, among vector_elements().
+  std::int64_t place_among_vectors(std::int64_t offset) const;
   Activations activations(const TensorAddresses& at) const;
   // Brings the step's key to the GPU where there is dropout.
   void begin_layer(const StepPlace& place);
@@ -271,12 +320,30 @@ class ModelCuda {
   void compute_activations(const KernelBatch& batch, SavedMask available);
   // output (S T, C), from the layer's last tensors.
   void compute_output(const KernelBatch& batch, Element* output);
+  // Through all kernel batches of a micro-batch: layer_backward, or the first of its two passes
+  // where operands.sums is not null.
+  void backward_micro_batch(const Element* parameters, const Element* input, const std::byte* saved,
+                            SavedMask available, bool recomputes_output,
+                            Element* activation_gradient, std::byte* gradient, bool overwrites,
+                            const WeightOperands& operands, std::byte* scratch,
+                            const StepPlace& place);
   void backward_layer(const KernelBatch& batch, const Backward& backward);
+  template <class Gradient>
+  void weight_gradient(const LayerProduct& product, const KernelBatch& batch,
+                       const Backward& backward, const Element* y_gradient, const Element* x,
+                       Gradient* gradient);
   template <class Gradient>
   void backward_feed_forward(const KernelBatch& batch, const Backward& backward,
                              Gradient* gradient);
   template <class Gradient>
   void backward_attention(const KernelBatch& batch, const Backward& backward, Gradient* gradient);
+  // to (S T, C) = gradient, unless null.
+  void keep(const Element* gradient, Element* to) const;
+  // The second pass for a kernel batch, from what the first kept of it; `unit`, the layer's
+  // gradient, is overwritten, or added to.
+  template <class Gradient>
+  void weight_gradients(const Activations& a, const BatchGradients& gradients, const float* sums,
+                        Gradient* unit, bool overwrites);
   AttentionBorders borders_from(const AttentionBorders& borders, std::int64_t sequence) const;
   AttentionSizes attention_sizes(const KernelBatch& batch) const;
   AttentionInput<Element> attention_input(const Activations& a) const;
@@ -284,12 +351,11 @@ class ModelCuda {
   void norm_forward(const Norm& norm, const Element* parameters, const Element* input,
                     const RowStatistics& statistics, Element* output, NormParts parts,
                     std::int64_t rows);
-  // input_gradient = the gradient of `input`, or += ; `before` and `after`: as in NormSums.
+  // input_gradient = the gradient of `input`, or += . An RMS norm has no sums but the weight's.
   template <class Gradient>
   void norm_backward(const Norm& norm, const Element* parameters, const Element* output_gradient,
                      const Element* input, const RowStatistics& statistics, Element* input_gradient,
-                     bool adds, Gradient* gradient, bool overwrites, std::int64_t rows,
-                     Gradient* before = nullptr, Gradient* after = nullptr);
+                     bool adds, const NormSums<Gradient>& sums, std::int64_t rows);
   HeadChunk carve_head(std::byte* scratch, std::int64_t rows) const;
   template <class Gradient>
   void head_chunk(const Element* parameters, const std::int32_t* targets, const float* scale,
@@ -305,6 +371,7 @@ class ModelCuda {
   const Norm final_norm_;
   const AdapterWidths adapter_widths_;
   const std::int64_t layer_end_, layer_elements_;  // of what is trained of a layer, padded
+  std::vector<Vectors> vectors_;                   // of a layer, in order
   const std::int64_t v_;                           // vocabulary
   const HeadShape head_;
   std::int64_t statistics_width_ = 0;                    // floats per token

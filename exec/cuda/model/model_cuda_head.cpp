@@ -128,8 +128,10 @@ void ModelCuda<Element>::head_chunk(const Element* parameters, const std::int32_
   matmul_.input_gradient<Element>(gradient, parameters + tables_.head, chunk.norm_gradient, rows,
                                   c_, head_.columns, stream_, {.y_stride = head_.stride});
   // In place: a row's gradient overwrites the row it was computed from.
+  const NormSums<Gradient> sums{sum_at(head_gradient, final_norm_.weight),
+                                sum_at(head_gradient, final_norm_.bias), overwrites};
   norm_backward(final_norm_, parameters, chunk.norm_gradient, hidden, chunk.statistics, hidden,
-                false, head_gradient, overwrites, rows);
+                false, sums, rows);
 }
 
 #define SPILLWAY_HEAD(Element)                                                                    \

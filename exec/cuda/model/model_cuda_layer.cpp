@@ -85,18 +85,15 @@ template <class Gradient>
 void ModelCuda<Element>::norm_backward(const Norm& norm, const Element* parameters,
                                        const Element* output_gradient, const Element* input,
                                        const RowStatistics& statistics, Element* input_gradient,
-                                       bool adds, Gradient* gradient, bool overwrites,
-                                       std::int64_t rows, Gradient* before, Gradient* after) {
+                                       bool adds, const NormSums<Gradient>& sums,
+                                       std::int64_t rows) {
   const Element* const weight = parameters + norm.weight;
-  Gradient* const weight_sums = sum_at(gradient, norm.weight);
   if (norm.bias) {
-    const NormSums<Gradient> sums{weight_sums, sum_at(gradient, norm.bias), overwrites, before,
-                                  after};
     cuda::norm_backward<Element>(output_gradient, input, weight, statistics, input_gradient, adds,
                                  sums, rows, c_, workspace_.kernels, stream_);
   } else {
     rms_norm_backward<Element>(output_gradient, input, weight, statistics, input_gradient, adds,
-                               weight_sums, overwrites, rows, c_, workspace_.kernels, stream_);
+                               sums.weight, sums.overwrites, rows, c_, workspace_.kernels, stream_);
   }
 }
 
@@ -137,10 +134,21 @@ void ModelCuda<Element>::compute_output(const KernelBatch& batch, Element* outpu
 
 template <class Element>
 void ModelCuda<Element>::backward_layer(const KernelBatch& batch, const Backward& backward) {
-  with_gradient(backward.gradient, [&](auto* gradient) {
+  with_gradient(backward, [&](auto* gradient) {
     backward_feed_forward(batch, backward, gradient);
     backward_attention(batch, backward, gradient);
   });
+}
+
+// Left out where a later pass makes the gradients of matrices (model_cuda_passes.cpp).
+template <class Element>
+template <class Gradient>
+void ModelCuda<Element>::weight_gradient(const LayerProduct& product, const KernelBatch& batch,
+                                         const Backward& backward, const Element* y_gradient,
+                                         const Element* x, Gradient* gradient) {
+  if (backward.sums != nullptr) return;
+  products_.weight_gradient(product, batch.parameters, batch.adapters, y_gradient, x, gradient,
+                            backward.overwrites);
 }
 
 // activation_gradient dL/dy becomes dL/dr. What sums of a bias's gradient are taken of is in the
@@ -152,16 +160,19 @@ void ModelCuda<Element>::backward_feed_forward(const KernelBatch& batch, const B
                                                Gradient* gradient) {
   const Element* const p = batch.parameters;
   const Activations& a = batch.at;
-  const bool overwrites = backward.overwrites;
-  Element *dy = backward.activation_gradient, *dup = backward.scratch.wide,
-          *dnorm = backward.scratch.narrow;
+  Element *dy = backward.activation_gradient, *dup = backward.to.up, *dnorm = backward.to.narrow;
+  keep(dy, backward.to.output);
   activate_backward(batch, backward);
-  products_.weight_gradient(layer_.down, p, batch.adapters, dy, a.activated, gradient, overwrites);
+  weight_gradient(layer_.down, batch, backward, dy, a.activated, gradient);
   products_.input_gradient(layer_.up, p, batch.adapters, dup, dnorm);
-  products_.weight_gradient(layer_.up, p, batch.adapters, dup, a.norm2, gradient, overwrites);
-  norm_backward(layer_.norm2, p, dnorm, a.residual, a.statistics2, dy, true, gradient, overwrites,
-                s_ * t_, sum_at(gradient, layer_.down.bias),
-                sum_at(gradient, layer_.projection.bias));
+  weight_gradient(layer_.up, batch, backward, dup, a.norm2, gradient);
+  const auto sum = [&](std::optional<std::int64_t> offset) {
+    return sum_at(backward, gradient, offset);
+  };
+  const NormSums<Gradient> sums{sum(layer_.norm2.weight), sum(layer_.norm2.bias),
+                                backward.overwrites, sum(layer_.down.bias),
+                                sum(layer_.projection.bias)};
+  norm_backward(layer_.norm2, p, dnorm, a.residual, a.statistics2, dy, true, sums, s_ * t_);
 }
 
 // activation_gradient dL/dr becomes dL/dx.
@@ -172,22 +183,23 @@ void ModelCuda<Element>::backward_attention(const KernelBatch& batch, const Back
   const Element* const p = batch.parameters;
   const Activations& a = batch.at;
   const bool overwrites = backward.overwrites;
-  Element *dr = backward.activation_gradient, *dqkv = backward.scratch.wide;
-  Element* narrow = backward.scratch.narrow;  // dL/d(attention), then dL/d(norm1)
+  Element *dr = backward.activation_gradient, *dqkv = backward.to.qkv;
+  Element* narrow = backward.to.narrow;  // dL/d(attention), then dL/d(norm1)
+  keep(dr, backward.to.residual);
   products_.input_gradient(layer_.projection, p, batch.adapters, dr, narrow);
-  products_.weight_gradient(layer_.projection, p, batch.adapters, dr, a.attention, gradient,
-                            overwrites);
+  weight_gradient(layer_.projection, batch, backward, dr, a.attention, gradient);
   attention_backward<Element>(attention_sizes(batch), attention_input(a), a.attention,
-                              a.log_sum_exp, narrow, dqkv, backward.scratch.dots, stream_);
+                              a.log_sum_exp, narrow, dqkv, backward.to.dots, stream_);
   prepare_heads_backward(batch, backward);
-  if (Gradient* const bias = sum_at(gradient, layer_.qkv.bias); bias != nullptr) {
+  if (Gradient* const bias = sum_at(backward, gradient, layer_.qkv.bias); bias != nullptr) {
     column_sums<Element>(dqkv, bias, overwrites, s_ * t_, layer_.qkv.out, workspace_.kernels,
                          stream_);
   }
   products_.input_gradient(layer_.qkv, p, batch.adapters, dqkv, narrow);
-  products_.weight_gradient(layer_.qkv, p, batch.adapters, dqkv, a.norm1, gradient, overwrites);
-  norm_backward(layer_.norm1, p, narrow, batch.input, a.statistics1, dr, true, gradient, overwrites,
-                s_ * t_);
+  weight_gradient(layer_.qkv, batch, backward, dqkv, a.norm1, gradient);
+  const NormSums<Gradient> sums{sum_at(backward, gradient, layer_.norm1.weight),
+                                sum_at(backward, gradient, layer_.norm1.bias), overwrites};
+  norm_backward(layer_.norm1, p, narrow, batch.input, a.statistics1, dr, true, sums, s_ * t_);
 }
 
 #define SPILLWAY_LAYER(Element)                                                                    \
@@ -202,10 +214,10 @@ void ModelCuda<Element>::backward_attention(const KernelBatch& batch, const Back
 SPILLWAY_LAYER(float)
 SPILLWAY_LAYER(bf16)
 #undef SPILLWAY_LAYER
-#define SPILLWAY_NORM(Element, Gradient)                                                           \
-  template void ModelCuda<Element>::norm_backward(                                                 \
-      const Norm&, const Element*, const Element*, const Element*, const RowStatistics&, Element*, \
-      bool, Gradient*, bool, std::int64_t, Gradient*, Gradient*);
+#define SPILLWAY_NORM(Element, Gradient)                                                          \
+  template void ModelCuda<Element>::norm_backward(const Norm&, const Element*, const Element*,    \
+                                                  const Element*, const RowStatistics&, Element*, \
+                                                  bool, const NormSums<Gradient>&, std::int64_t);
 SPILLWAY_NORM(float, float)
 SPILLWAY_NORM(bf16, float)
 SPILLWAY_NORM(bf16, bf16)

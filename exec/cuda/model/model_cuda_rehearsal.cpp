@@ -37,11 +37,18 @@ std::uint64_t count_of(std::int64_t n) { return static_cast<std::uint64_t>(n); }
 template <class Element>
 std::uint64_t ModelCuda<Element>::rehearse_layer(std::byte* memory, bool adds) {
   Carver carver(memory);
-  const auto* const parameters = carver.take<Element>(count_of(unit_elements(problem_.model, 0)));
+  // Parameters and the gradient lie in the same memory, because a plan with backward in two passes
+  // may never hold both at once. Only the products of adapters read the one and write the other.
+  const bool shares = !problem_.model.has_adapters();
+  const std::uint64_t parameter_bytes =
+      count_of(unit_elements(problem_.model, 0)) * sizeof(Element);
+  const std::uint64_t gradient_bytes = count_of(layer_elements_) * problem_.gradient_bytes();
+  auto* const first =
+      carver.take<std::byte>(shares ? std::max(parameter_bytes, gradient_bytes) : parameter_bytes);
+  const auto* const parameters = reinterpret_cast<const Element*>(first);
   const auto* const input = carver.take<Element>(count_of(s_ * t_ * c_));
   auto* const output = carver.take<Element>(count_of(s_ * t_ * c_));
-  auto* const gradient =
-      carver.take<std::byte>(count_of(layer_elements_) * problem_.gradient_bytes());
+  auto* const gradient = shares ? first : carver.take<std::byte>(gradient_bytes);
   auto* const scratch = carver.take<std::byte>(backward_scratch_bytes(problem_, saved_none));
   auto* const noise = carver.take<NoiseKey>(1);
   if (memory == nullptr) return carver.used();
@@ -51,7 +58,7 @@ std::uint64_t ModelCuda<Element>::rehearse_layer(std::byte* memory, bool adds) {
   const KernelBatch batch{parameters, input, activations(parts.recomputed), parts.adapters, {}};
   compute_activations(batch, saved_none);
   compute_output(batch, output);
-  backward_layer(batch, {output, gradient, !adds, false, parts.gradients});
+  backward_layer(batch, {output, gradient, nullptr, !adds, false, parts.gradients});
   return carver.used();
 }
 

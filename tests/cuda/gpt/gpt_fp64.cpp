@@ -10,12 +10,12 @@ namespace spillway {
 
 namespace {
 
-using Numbers = std::vector<double>;
+using Doubles = std::vector<double>;
 
 // A matrix (rows, columns), row after row.
 struct Matrix {
   std::size_t rows = 0, columns = 0;
-  Numbers values;
+  Doubles values;
 
   Matrix(std::size_t r, std::size_t c) : rows(r), columns(c), values(r * c) {}
   double* operator[](std::size_t row) { return values.data() + row * columns; }
@@ -121,7 +121,7 @@ class Attention {
   Matrix forward() const {
     Matrix output(qkv_.rows, c_);
     each_query([&](std::size_t row, std::size_t first, std::size_t head) {
-      const Numbers p = probabilities(row, first, head);
+      const Doubles p = probabilities(row, first, head);
       for (std::size_t key = first; key <= row; ++key)
         for (std::size_t i = 0; i < size_; ++i)
           output[row][head * size_ + i] += p[key - first] * value(key, head)[i];
@@ -134,9 +134,9 @@ class Attention {
   Matrix backward(const Matrix& output_gradient) const {
     Matrix dqkv(qkv_.rows, 3 * c_);
     each_query([&](std::size_t row, std::size_t first, std::size_t head) {
-      const Numbers p = probabilities(row, first, head);
+      const Doubles p = probabilities(row, first, head);
       const double* const d_out = output_gradient[row] + head * size_;
-      Numbers dp(p.size());
+      Doubles dp(p.size());
       double mean = 0;
       for (std::size_t key = first; key <= row; ++key) {
         dp[key - first] = dot(d_out, value(key, head));
@@ -170,8 +170,8 @@ class Attention {
   const double* value(std::size_t row, std::size_t head) const {
     return qkv_[row] + 2 * c_ + head * size_;
   }
-  Numbers probabilities(std::size_t row, std::size_t first, std::size_t head) const {
-    Numbers p;
+  Doubles probabilities(std::size_t row, std::size_t first, std::size_t head) const {
+    Doubles p;
     double largest = -INFINITY, sum = 0;
     for (std::size_t key = first; key <= row; ++key) {
       p.push_back(scale_ * dot(qkv_[row] + head * size_, qkv_[key] + c_ + head * size_));
@@ -321,7 +321,7 @@ class Gpt {
   LayerOffsets layer_;
   EmbeddingOffsets embedding_;
   std::size_t c_;
-  std::vector<Numbers> parameters_;
+  std::vector<Doubles> parameters_;
   Fp64Step step_;
 };
 

@@ -27,6 +27,18 @@ TEST_CASE("text is fetched whole, and nothing beside it", "[kernels]") {
   }
 }
 
+TEMPLATE_TEST_CASE("an activation is copied whole, and nothing beside it", "[kernels]", float,
+                   bf16) {
+  const TestStream stream;
+  for (const std::size_t n : {8u, 1000u, 2048u, 2056u}) {
+    INFO(n << " elements");
+    const DeviceArray<TestType> from(random_normal<TestType>(n, 1, 7)), to(n);
+    copy_activation(from.data(), to.data(), static_cast<std::int64_t>(n), stream);
+    stream.wait();
+    CHECK(bytes_of(to.download()) == bytes_of(from.download()));
+  }
+}
+
 TEST_CASE("the parts of a text lie apart, each on 16 bytes", "[kernels]") {
   for (std::int64_t rows = 1; rows <= 9; ++rows) {
     INFO(rows << " rows");

@@ -13,6 +13,7 @@
 #include "exec/cuda/model/model_cuda.hpp"
 #include "exec/cuda/model/token_order.hpp"
 #include "policies/model/scratch.hpp"
+#include "policies/model/weight_operands.hpp"
 #include "tests/cuda/device_memory.hpp"
 #include "tests/exec/cpu/model_fixture.hpp"
 
@@ -79,7 +80,8 @@ class ModelStep {
         rows_(static_cast<std::size_t>(problem.workload.micro_batch * problem.workload.sequence)),
         forward_scratch_(forward_scratch_bytes(problem, available_)),
         head_scratch_(head_scratch_bytes(problem)),
-        backward_scratch_(backward_scratch_bytes(problem, available_)),
+        backward_scratch_(options.weights_later ? input_gradient_scratch_bytes(problem, available_)
+                                                : backward_scratch_bytes(problem, available_)),
         activation_gradient_(activation()),
         token_losses_(tokens.size()),
         losses_(static_cast<std::size_t>(problem.workload.batch)),
@@ -102,6 +104,8 @@ class ModelStep {
     for (std::size_t layer = 0; layer <= layers_; ++layer) x_.emplace_back(activation());
     for (std::size_t layer = 0; layer < layers_; ++layer)
       saved_.emplace_back(saved_bytes(problem, available_));
+    for (std::size_t layer = 0; options.weights_later && layer < layers_; ++layer)
+      operands_.emplace_back(weight_operand_bytes(problem, available_));
     for (std::size_t first = 0; first < tokens.size(); first += rows_)
       texts_.emplace_back(tokens.data() + first, targets.data() + first,
                           options.starts ? options.starts->data() + first : nullptr, rows_,
@@ -152,6 +156,7 @@ class ModelStep {
       scratch->download();
     for (const auto& x : x_) x.download();
     for (const auto& saved : saved_) saved.download();
+    for (const auto& operands : operands_) operands.download();
     activation_gradient_.download();
     for (std::size_t unit = 0; unit < given_.size(); ++unit)
       result.memory_respected &= same_bits(parameters_at(unit).download(), given_[unit]);
@@ -261,7 +266,16 @@ class ModelStep {
     copy(token_losses_.data() + static_cast<std::size_t>(m) * rows_, carved_.token_losses,
          rows_ * sizeof(double));
     const auto first_trained = static_cast<std::size_t>(problem_.model.frozen_layers);
-    for (std::size_t layer = layers_; layer-- > first_trained;) {
+    for (std::size_t layer = layers_; options_.weights_later && layer-- > first_trained;) {
+      model_->layer_input_gradient(parameters_at(layer).data(), x(layer), saved(layer), mask,
+                                   options_.recomputes_output, dx, at(operands_, layer).data(),
+                                   backward_scratch_.data(), place(layer));
+    }
+    for (std::size_t layer = layers_; options_.weights_later && layer-- > first_trained;) {
+      model_->layer_weight_gradient(saved(layer), mask, at(operands_, layer).data(),
+                                    at(gradients_, layer).data(), first);
+    }
+    for (std::size_t layer = layers_; !options_.weights_later && layer-- > first_trained;) {
       model_->layer_backward(parameters_at(layer).data(), x(layer), saved(layer), mask,
                              options_.recomputes_output, dx, at(gradients_, layer).data(), first,
                              backward_scratch_.data(), place(layer));
@@ -318,6 +332,7 @@ class ModelStep {
   std::vector<std::vector<Element>> given_;  // the parameters, rounded
   std::list<DeviceArray<Element>> parameters_, x_;
   std::list<Bytes> gradients_, saved_;
+  std::list<Bytes> operands_;  // by layer, of backward in two passes
   std::unique_ptr<Bytes> head_gradient_;
   std::unique_ptr<DeviceArray<Element>> logits_;  // (B T, stride), where they are kept
   std::list<DeviceText> texts_;
