@@ -1,7 +1,6 @@
 // Links between GPUs, over the emulated NCCL: numbers, failures, and ranks that are lost.
 #include <atomic>
 #include <catch2/catch.hpp>
-#include <chrono>
 #include <cstring>
 #include <exception>
 #include <memory>
@@ -171,8 +170,6 @@ TEST_CASE("CUDA: links that cannot be made or used say what failed, and what to 
 }
 
 TEST_CASE("CUDA: a rank that is lost ends those that wait for its GPU") {
-  RankTimes times;
-  times.silence = std::chrono::milliseconds(2000);
   const std::int64_t aborted = emulator::count("ncclCommAbort");
   const DeviceArray<float> whole(values_of<float>(0, 1000));
   std::string lost;
@@ -192,7 +189,7 @@ TEST_CASE("CUDA: a rank that is lost ends those that wait for its GPU") {
       throw;
     }
   };
-  CHECK_THROWS(test::run_ranks(2, one_fails, times));
+  CHECK_THROWS(test::run_ranks(2, one_fails));
   CHECK_THAT(lost, Catch::Contains("rank 1") && Catch::Contains("its drive is gone"));
   CHECK(emulator::count("ncclCommAbort") > aborted);
 }

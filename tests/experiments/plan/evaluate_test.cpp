@@ -57,7 +57,10 @@ TEST_CASE("a batch with a large prime factor still finds the micro-batch that fi
 
 TEST_CASE(
     "the only micro-batch that fits is found, though planning the others takes the most tasks") {
-  Problem problem = tiny_problem(256);
+  Problem problem;
+  problem.model = load_model("gpt-tiny");
+  problem.machine = load_machine("testbed");
+  problem.workload = {256, 256, 64, Precision::fp32, GradientWidth::automatic};
   const auto peak = [&](std::int64_t micro_batch) {
     problem.workload.micro_batch = micro_batch;
     return evaluate(problem, "zero-infinity", 2).schedule.use(Tier::gpu).peak_bytes;
