@@ -1,6 +1,7 @@
 // spillway pipeline: a model trained as a pipeline, in one data centre or over several.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -78,6 +79,30 @@ std::vector<PrefillLoad> loads_of(const PipelineOptions& options, const Pipeline
   return loads;
 }
 
+// What the table does not show, and what to try where nothing fits.
+std::string notes_on(const PipelineOptions& options, const std::vector<PipelinePlan>& plans) {
+  std::vector<std::string> left_out = options.orders;
+  if (left_out.empty())
+    for (const PipelineOrderInfo& info : pipeline_orders()) left_out.push_back(info.name);
+  std::erase_if(left_out, [&](const std::string& order) {
+    return std::any_of(plans.begin(), plans.end(), [&](const PipelinePlan& plan) {
+      return plan.order == PipelineOrder(order).text();
+    });
+  });
+  std::string text;
+  if (!left_out.empty())
+    text += fmt::format(
+        "left out: {}: no micro-batches of this batch, or too few layers, for so many workers\n",
+        fmt::join(left_out, ", "));
+  const bool fits = std::any_of(plans.begin(), plans.end(),
+                                [](const PipelinePlan& plan) { return plan.result.has_value(); });
+  if (!fits)
+    text +=
+        "nothing fits: try more workers (--pipeline) or GPUs a worker (--tensor), or smaller "
+        "micro-batches\n";
+  return text;
+}
+
 void run(const PipelineOptions& options, int& exit_code) {
   const FilePlace trace_file{options.trace};
   check_output_path("--trace", options.trace);
@@ -112,7 +137,8 @@ void run(const PipelineOptions& options, int& exit_code) {
     write_file(trace_file,
                pipeline_trace(plans.front(), loads.empty() ? nullptr : &loads.front().result));
   if (!options.json) {
-    fmt::print("{}{}", text_of(plans), loads.empty() ? "" : text_of(settings, loads));
+    fmt::print("{}{}{}", text_of(plans), notes_on(options, plans),
+               loads.empty() ? "" : text_of(settings, loads));
     return;
   }
   ordered_json json = header(request);

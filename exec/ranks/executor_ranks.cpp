@@ -283,6 +283,7 @@ void Executor::finish_collectives(const Run& run) {
       collective(run, id, scratch.data());
     }
   }
+  team_->waits_done();
 }
 
 // The same of messages between two stages, of which one side has begun some that the other has not.

@@ -34,7 +34,7 @@ void RankGpus::join_collectives() {
     link.own = team_.rank();
     link.count = team_.size();
     link.piece_bytes = bytes_of_pieces / pieces / grain * grain;
-    link.waiting = team_.waiting(lane);
+    link.waiting = [this] { team_.look_while_waiting(); };
     one.carrier = gpu_->join(link);
     one.sums = std::make_unique<OrderedSums>(*one.carrier);
     team_.barrier();
@@ -76,7 +76,7 @@ void RankGpus::join_ways(const std::vector<Way>& ways) {
       link.own = sends ? 0 : 1;
       link.count = 2;
       link.one_way = true;
-      link.waiting = team_.waiting(lane);
+      link.waiting = [this] { team_.look_while_waiting(); };
       ways_[{lane, sends ? way.to : way.from}] = gpu_->join(link);
     }
     team_.barrier();

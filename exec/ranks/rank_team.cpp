@@ -215,10 +215,14 @@ void RankTeam::require_equal(const std::string& what, const std::string& text) {
 
 // -- the watch ------------------------------------------------------------------------------------
 
-void RankTeam::wait_on(RankChannel channel) {
+void RankTeam::look_while_waiting() const {
   if (lost_.load(std::memory_order_acquire)) require_all();
   if (cancelled_.load(std::memory_order_acquire))
     throw MachineError("this rank has given up waiting for the others");
+}
+
+void RankTeam::wait_on(RankChannel channel) {
+  look_while_waiting();
   auto& since = waiting_since_[static_cast<std::size_t>(channel)];
   if (since.load(std::memory_order_relaxed) == 0)
     since.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
@@ -228,6 +232,10 @@ void RankTeam::task_done(Lane lane) {
   tasks_.fetch_add(1, std::memory_order_relaxed);
   if (lanes_of_ranks.contains(lane) || lanes_of_stages.contains(lane))
     waiting_since_[static_cast<std::size_t>(channel_of(lane))].store(0, std::memory_order_relaxed);
+}
+
+void RankTeam::waits_done() {
+  for (std::atomic<std::int64_t>& since : waiting_since_) since.store(0, std::memory_order_relaxed);
 }
 
 void RankTeam::committed(std::int64_t version) {
@@ -338,7 +346,9 @@ void RankTeam::hear_all() {
 void RankTeam::look_at_all() {
   const auto now = Clock::now();
   std::int64_t waits_since = 0;
-  for (const Lane lane : {Lane::ranks_gather, Lane::ranks_reduce, Lane::ranks_spread}) {
+  for (const Lane lane :
+       {Lane::ranks_gather, Lane::ranks_reduce, Lane::ranks_spread, Lane::stage_in, Lane::stage_out,
+        Lane::stage_gradient_in, Lane::stage_gradient_out}) {
     const std::int64_t since = waiting_since_[static_cast<std::size_t>(channel_of(lane))];
     if (since != 0 && (waits_since == 0 || since < waits_since)) waits_since = since;
   }

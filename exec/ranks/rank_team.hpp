@@ -72,13 +72,13 @@ class RankTeam {
   // What who receives on a lane tells who has sent to it, which waits for that.
   void answer(Lane lane, int sender, std::span<const std::byte> message);
   void receive_answer(Lane lane, int receiver, std::span<std::byte> message);
-  // For who waits for others by other means, for a task of a lane: to be called again and again.
-  // Throws RankLost where one is lost.
-  std::function<void()> waiting(Lane lane) {
-    return [this, channel = channel_of(lane)] { wait_on(channel); };
-  }
+  // For who waits for others by other means: to be called again and again. Throws RankLost where
+  // one is lost.
+  void look_while_waiting() const;
   // A task of any lane is done; of these, the wait of its channel is over.
   void task_done(Lane lane);
+  // The same of all lanes: whoever waited in one of them does not any more.
+  void waits_done();
 
   // -- agreement, by the thread that trains --
   void barrier();
@@ -134,6 +134,9 @@ class RankTeam {
   bool others_done() const;
   void lose(int rank, const std::string& what);
   void wait_on(RankChannel channel);
+  std::function<void()> waiting(Lane lane) {
+    return [this, channel = channel_of(lane)] { wait_on(channel); };
+  }
 
   std::unique_ptr<RankTransport> transport_;
   RankTimes times_;

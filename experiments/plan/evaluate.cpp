@@ -184,7 +184,7 @@ class MicroBatchSearch {
     if (!best_ && nearest_) best_ = nearest_in_full();
     if (!best_) std::rethrow_exception(refused_);
     best_->tasks = tasks_;
-    best_->left_untried = !best_->result && left_untried_;
+    if (!best_->result) best_->left_untried = left_untried_;
     return std::move(*best_);
   }
 
@@ -194,6 +194,7 @@ class MicroBatchSearch {
     if (!best_) {
       std::optional<Evaluation> trial =
           evaluate(micro_batch, std::min(steps_, trial_steps), most_tasks_);
+      if (!trial && was_too_long_) left_untried_ = std::max(left_untried_, micro_batch);
       if (!trial) return;
       if (!trial->result) return keep_if_nearest(std::move(*trial));
     }
@@ -228,19 +229,18 @@ class MicroBatchSearch {
   std::optional<Evaluation> evaluate(std::int64_t micro_batch, int steps,
                                      std::uint64_t most_tasks) {
     const auto visits = static_cast<double>(problem_.workload.rank_batch() / micro_batch * steps);
-    const double expected = static_cast<double>(tasks_) + visits * tasks_of_visit_;
+    // A trial that does not fit is not simulated.
+    const double share = steps < steps_ ? 1.0 / share_of_planning : 1;
+    const double expected = static_cast<double>(tasks_) + visits * tasks_of_visit_ * share;
     const bool has_answer = best_ || nearest_;
-    if (has_answer && expected > static_cast<double>(most_tasks)) {
-      left_untried_ = true;
-      return {};
-    }
+    was_too_long_ = has_answer && expected > static_cast<double>(most_tasks);
+    if (was_too_long_) return {};
     problem_.workload.micro_batch = micro_batch;
     try {
       Evaluation one = evaluate_one_(problem_, policy_, steps);
       // What does not fit is not simulated, and quickly known.
-      const std::uint64_t taken = one.result ? one.tasks : one.tasks / share_of_planning;
-      tasks_ += taken;
-      tasks_of_visit_ = static_cast<double>(taken) / visits;
+      tasks_ += one.result ? one.tasks : one.tasks / share_of_planning;
+      tasks_of_visit_ = static_cast<double>(one.tasks) / visits;
       return one;
     } catch (const InputError&) {
       if (!refused_) refused_ = std::current_exception();
@@ -261,7 +261,7 @@ class MicroBatchSearch {
   }
 
   static constexpr int trial_steps = 1;
-  static constexpr std::uint64_t most_tasks_of_first = 4 * most_tasks_tried;
+  static constexpr std::uint64_t most_tasks_of_first = 3 * most_tasks_tried;
   // To emit tasks takes so small a part of what it takes to emit and to simulate them.
   static constexpr std::uint64_t share_of_planning = 4;
 
@@ -273,7 +273,8 @@ class MicroBatchSearch {
   std::uint64_t tasks_ = 0;                   // of all that was evaluated
   double tasks_of_visit_ = 0;                 // of a micro-batch in a step, as far as is known
   std::optional<Evaluation> best_, nearest_;  // that fits; that lacks least of those that do not
-  bool left_untried_ = false;
+  bool was_too_long_ = false;  // what was asked for last
+  std::int64_t left_untried_ = 0;
   std::exception_ptr refused_;
 };
 

@@ -34,8 +34,9 @@ struct Evaluation {
   std::uint64_t tasks = 0;     // emitted and simulated for it, and for what was tried before it
   bool by_some_steps = false;  // SteadyResult::by_some_steps
   std::vector<StageEvaluation> stages = {};  // of a pipeline
-  // No micro-batch that was tried fits, and some, which take long to try, were not.
-  bool left_untried = false;
+  // No micro-batch that was tried fits, and this one and smaller ones, which take long to try, were
+  // not; 0: all were.
+  std::int64_t left_untried = 0;
 };
 
 // Steps that are simulated unless asked otherwise: three to fill the pipeline and to settle where

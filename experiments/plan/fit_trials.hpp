@@ -53,7 +53,7 @@ Need need_of(const Schedule& schedule, bool durable);
 // before it is built, to find one remedy, and in all. The default keeps a hint to some seconds.
 struct TrialBounds {
   int trials = 120;
-  std::int64_t tasks_of_trial = 6'000'000, tasks_of_remedy = 12'000'000, tasks_of_all = 30'000'000;
+  std::int64_t tasks_of_trial = 3'000'000, tasks_of_remedy = 6'000'000, tasks_of_all = 40'000'000;
 };
 
 class FitTrials {

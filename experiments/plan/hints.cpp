@@ -88,7 +88,14 @@ class Search {
     std::stable_sort(ways_.begin(), ways_.end(), [](const auto& a, const auto& b) {
       return a.first.overshoot() < b.first.overshoot();
     });
-    if (ways_.size() > 3) ways_.resize(3);
+    // Of the others the one that is planned soonest, which can be verified where those cannot.
+    constexpr std::size_t most = 3;
+    if (ways_.size() <= most) return;
+    const auto soonest = std::max_element(
+        ways_.begin() + most, ways_.end(),
+        [](const auto& a, const auto& b) { return a.second.micro_batch < b.second.micro_batch; });
+    std::iter_swap(ways_.begin() + most, soonest);
+    ways_.resize(most + 1);
   }
 
   void try_micro_batches() {
@@ -310,9 +317,8 @@ Remedies find_remedies(const FitQuestion& question) {
 
 Message advice_of(const Remedies& remedies) {
   if (remedies.empty() && remedies.cut_short)
-    return "nothing that was tried makes it fit, but much was not: so many micro-batches take long "
-           "to plan. Look at larger ones by " +
-           Setting{"micro_batch", "N"} + ", or for the least memory by `spillway fit`";
+    return "nothing that was tried makes it fit, and what takes long to plan was not tried; "
+           "`spillway fit` looks longer, for the least memory among others";
   if (remedies.empty())
     return "no other micro-batch, policy option, policy or size that was tried makes it fit";
   Message text;
@@ -345,11 +351,12 @@ void fail_to_fit(const Candidates& candidates, const FitQuestion& question) {
   try {
     require_fit(lacking);
   } catch (const FitError& error) {
-    const std::string untried = lacking.evaluation.left_untried
-                                    ? "; smaller micro-batches, which take long to plan, were not "
-                                      "tried"
-                                    : "";
-    throw FitError(error.message() + untried, advice_of(find_remedies(question)));
+    const std::int64_t untried = lacking.evaluation.left_untried;
+    const std::string text =
+        untried > 0 ? fmt::format("; micro-batches of {}{}, which take long to plan, were not tried",
+                                  untried, untried > 1 ? " and fewer" : "")
+                    : "";
+    throw FitError(error.message() + text, advice_of(find_remedies(question)));
   }
   bug("a plan without a result fits", __FILE__, __LINE__);
 }

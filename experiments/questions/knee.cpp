@@ -305,10 +305,12 @@ void exchange_plans(Knees& knees, const ProblemRequest& request, const KneeOptio
     }
     return is_faster;
   };
-  if (!exchange()) return;
-  for (KneeCurve& curve : knees.curves)
-    if (!curve.points.empty()) take_plan(curve.points[curve.now], *knees.faster_now);
-  exchange();
+  // What one curve has found is known to all of them from the next round on.
+  constexpr int most_rounds = 3;
+  for (int round = 0; round < most_rounds && exchange(); ++round) {
+    for (KneeCurve& curve : knees.curves)
+      if (!curve.points.empty()) take_plan(curve.points[curve.now], *knees.faster_now);
+  }
 }
 
 void try_point(KneePoint& point, const ProblemRequest& request, const KneeResource& resource,

@@ -19,7 +19,7 @@ namespace spillway {
 // `spillway` without settings, wherever it is evaluated.
 inline constexpr std::uint64_t default_effort = 1000, quick_effort = 150;
 // What these may take in all, in tasks emitted and simulated, without the policies as published.
-inline constexpr std::uint64_t default_tasks = 40'000'000, quick_tasks = 8'000'000;
+inline constexpr std::uint64_t default_tasks = 40'000'000, quick_tasks = 4'000'000;
 
 struct TuneOptions {
   bool choose_micro_batch = true;

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -25,6 +26,7 @@ struct ncclComm {
   std::shared_ptr<std::atomic<bool>> aborted = std::make_shared<std::atomic<bool>>(false);
   CUstream_st* stream = nullptr;  // that was given work last
   std::atomic<int> state{0};
+  std::atomic<int> in_progress{0};  // so many questions for its state are answered by that
   ~ncclComm() {
     for (const int one : sockets)
       if (one >= 0) ::close(one);
@@ -52,6 +54,14 @@ struct Move {
 
 thread_local int depth = 0;
 thread_local std::vector<Move> group;
+
+// All live to the end, as those of NCCL that nobody destroys.
+NcclComm kept(std::unique_ptr<ncclComm> communicator) {
+  static std::mutex mutex;
+  static auto* const all = new std::vector<std::unique_ptr<ncclComm>>;
+  const std::lock_guard lock(mutex);
+  return all->emplace_back(std::move(communicator)).get();
+}
 
 sockaddr_un address_of(const NcclId& id, int rank) {
   sockaddr_un address{};
@@ -123,6 +133,12 @@ int new_id(NcclId* id) {
   return 0;
 }
 
+// Calls that do not block are in progress for a while.
+int begin_progress(NcclComm communicator) {
+  communicator->in_progress = 3;
+  return NcclFunctions::in_progress;
+}
+
 int join(NcclComm* made, int count, NcclId id, int rank, NcclConfig* config) {
   if (const cudaError_t error = enter("ncclCommInitRankConfig"); error != cudaSuccess)
     return result_of(error);
@@ -161,26 +177,21 @@ int join(NcclComm* made, int count, NcclId id, int rank, NcclConfig* config) {
   }
   ::close(listener);
   if (!there) return remote_error;
-  *made = communicator.release();
-  return 0;
+  *made = kept(std::move(communicator));
+  return begin_progress(*made);
 }
 
 int state(NcclComm communicator, int* result) {
-  *result = communicator->state;
+  const bool is_in_progress = communicator->in_progress > 0 && communicator->in_progress-- > 0;
+  *result = is_in_progress ? NcclFunctions::in_progress : communicator->state.load();
   return 0;
 }
 
-int finalize(NcclComm) { return 0; }
-int destroy(NcclComm communicator) {
-  delete communicator;
-  return 0;
-}
 // What is under way ends without being done.
 int abort(NcclComm communicator) {
   static_cast<void>(enter("ncclCommAbort"));
   communicator->aborted->store(true);
   if (communicator->stream != nullptr) drain(*communicator->stream);
-  delete communicator;
   return 0;
 }
 
@@ -199,10 +210,11 @@ int end_group() {
   CUstream_st* const stream = find_stream(moves.front().stream);
   if (stream == nullptr) return invalid_usage;
   moves.front().communicator->stream = stream;
-  const auto aborted = moves.front().communicator->aborted;
+  const NcclComm communicator = moves.front().communicator;
+  const auto aborted = communicator->aborted;
   const cudaError_t submitted = submit(
       *stream, {[moves = std::move(moves), aborted](std::uint64_t) { carry(moves, *aborted); }});
-  return result_of(submitted);
+  return submitted == cudaSuccess ? begin_progress(communicator) : result_of(submitted);
 }
 
 int note(Move move) {

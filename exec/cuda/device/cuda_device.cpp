@@ -408,9 +408,11 @@ void CudaDevice::optimizer(const Task& task, const Operands& o) {
 
 template <class Gradient>
 void CudaDevice::gradient_norm(const Task& task, const Operands& o) {
+  // All that is trained of the unit, or this rank's shard of it.
+  const std::uint64_t parts = o.head_gradient != nullptr ? 2 : 1;
+  const auto elements = static_cast<std::int64_t>(task.bytes / sizeof(Gradient) / parts);
   sum_of_squares(reinterpret_cast<const Gradient*>(o.gradient),
-                 reinterpret_cast<const Gradient*>(o.head_gradient),
-                 trained_elements(problem_.model, task.layer), o.norms.data(),
+                 reinterpret_cast<const Gradient*>(o.head_gradient), elements, o.norms.data(),
                  o.gradient_square_sum, workspace_, streams_.stream(task.lane));
 }
 

@@ -9,7 +9,7 @@
 
 namespace spillway::cuda {
 
-constexpr int most_sums = 64;  // what is added up at once
+constexpr int most_sums = 256;  // what is added up at once
 
 // to (n) = ((from[0] + from[1]) + from[2]) + ..., in fp32 and this order, [+ to], rounded once:
 // elements are fp32 (width 4) or bf16 (width 2), of which all start on an element. `to` may be one

@@ -44,8 +44,6 @@ struct NcclFunctions {
   int (*new_id)(NcclId*) = nullptr;
   int (*join)(NcclComm*, int count, NcclId, int rank, NcclConfig*) = nullptr;
   int (*state)(NcclComm, int*) = nullptr;
-  int (*finalize)(NcclComm) = nullptr;
-  int (*destroy)(NcclComm) = nullptr;
   int (*abort)(NcclComm) = nullptr;
   int (*begin_group)() = nullptr;
   int (*end_group)() = nullptr;

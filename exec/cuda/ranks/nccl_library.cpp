@@ -55,8 +55,6 @@ NcclFunctions load_nccl(const std::string& file) {
   look_up(library, file, "ncclGetUniqueId", found.new_id);
   look_up(library, file, "ncclCommInitRankConfig", found.join);
   look_up(library, file, "ncclCommGetAsyncError", found.state);
-  look_up(library, file, "ncclCommFinalize", found.finalize);
-  look_up(library, file, "ncclCommDestroy", found.destroy);
   look_up(library, file, "ncclCommAbort", found.abort);
   look_up(library, file, "ncclGroupStart", found.begin_group);
   look_up(library, file, "ncclGroupEnd", found.end_group);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <future>
 #include <thread>
 #include <vector>
 
@@ -19,6 +20,7 @@ namespace {
 
 // Of the multiprocessors: six links at once, which is as many as a rank has, leave half of them.
 constexpr int share_of_link = 12, most_blocks = 16;
+constexpr auto longest_abort = std::chrono::seconds(5);
 
 std::shared_ptr<std::byte> take(std::uint64_t bytes) {
   void* memory = nullptr;
@@ -77,15 +79,12 @@ class NcclCarrier : public Carrier {
     }
   }
 
+  // A communicator that has done its work stays to the end of the process, which is near: to
+  // destroy it would be to wait until the others destroy theirs, whatever they are at.
   ~NcclCarrier() override {
-    if (communicator_ == nullptr) return;
-    try {
-      use_device();
-      settle(nccl_.finalize(communicator_), "ncclCommFinalize");
-      nccl_.destroy(communicator_);
-    } catch (...) {  // somebody is gone; its links have told so before
-      abort();
-    }
+    if (!is_stuck_) return;
+    static_cast<void>(stream_.release());
+    new std::shared_ptr<std::byte>(std::move(pieces_));
   }
 
   int rank() const override { return link_.own; }
@@ -186,9 +185,19 @@ class NcclCarrier : public Carrier {
       throw;
     }
   }
+  // Ends what the link is at. That may wait for others, who may be gone: not for long. What still
+  // runs then keeps its stream and its memory.
   void abort() {
-    if (communicator_ != nullptr) nccl_.abort(communicator_);
+    if (communicator_ == nullptr) return;
+    const auto done = std::make_shared<std::promise<void>>();
+    std::future<void> is_done = done->get_future();
+    std::thread([done, abort = nccl_.abort, communicator = communicator_, device = device_] {
+      cudaSetDevice(device);
+      abort(communicator);
+      done->set_value();
+    }).detach();
     communicator_ = nullptr;
+    is_stuck_ = is_done.wait_for(longest_abort) != std::future_status::ready;
   }
 
   // All connections are made, and take their memory, when they are first used.
@@ -236,6 +245,7 @@ class NcclCarrier : public Carrier {
   std::unique_ptr<CUstream_st, DestroyStream> stream_;
   std::shared_ptr<std::byte> pieces_;
   NcclComm communicator_ = nullptr;
+  bool is_stuck_ = false;
 };
 
 }  // namespace

@@ -60,7 +60,7 @@ TEST_CASE(
   Problem problem;
   problem.model = load_model("gpt-tiny");
   problem.machine = load_machine("testbed");
-  problem.workload = {256, 256, 64, Precision::fp32, GradientWidth::automatic};
+  problem.workload = {256, 256, 256, Precision::fp32, GradientWidth::automatic};
   const auto peak = [&](std::int64_t micro_batch) {
     problem.workload.micro_batch = micro_batch;
     return evaluate(problem, "zero-infinity", 2).schedule.use(Tier::gpu).peak_bytes;
@@ -71,11 +71,11 @@ TEST_CASE(
   const Evaluation best = evaluate_best_micro_batch(problem, "zero-infinity", 2);
   REQUIRE(best.result);
   CHECK(best.schedule.problem().workload.micro_batch == 1);
-  CHECK_FALSE(best.left_untried);
+  CHECK(best.left_untried == 0);
   // With next to nothing to look with, it is said that not all was looked at.
   const Evaluation cut = evaluate_best_micro_batch(problem, "zero-infinity", 2, evaluate, 1);
   CHECK_FALSE(cut.result);
-  CHECK(cut.left_untried);
+  CHECK(cut.left_untried > 0);
 }
 
 TEST_CASE("a search ends near its number of tasks, with what it has by then, always the same") {
