@@ -1,5 +1,5 @@
-#include "policies/model/stages.hpp"
 #include "sim/critical_path.hpp"
+#include "policies/model/stages.hpp"
 
 #include <algorithm>
 #include <array>

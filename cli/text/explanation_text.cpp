@@ -41,10 +41,10 @@ std::string table(const std::vector<Part>& parts, std::int64_t all_ns, std::int6
 std::string critical_path_text(const Explanation& explanation) {
   const SteadyWindow& window = explanation.window;
   const CriticalPath& path = explanation.critical_path;
-  std::string text =
-      path.chain_ns > 0 ? fmt::format("critical path: {} a step if nothing had to be shared\n",
-                                      format_seconds(path.chain_ns * 1e-9 / window.steps))
-                        : "critical path, of this stage: to receive is to wait for another, too\n";
+  std::string text = path.chain_ns > 0
+                         ? fmt::format("critical path: {} a step if nothing had to be shared\n",
+                                       format_seconds(path.chain_ns * 1e-9 / window.steps))
+                         : "critical path, of this stage: to receive is to wait for another, too\n";
   const std::int64_t whole_ns = window.end_ns - window.begin_ns;
   return text + table(
                     path.parts, whole_ns, whole_ns, window.steps,

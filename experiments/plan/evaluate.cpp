@@ -200,8 +200,8 @@ class MicroBatchSearch {
     }
     if (best_ && is_slower(micro_batch)) return;
     // The first that seems to fit may be long: it is an answer, which others only improve on.
-    std::optional<Evaluation> one = evaluate(
-        micro_batch, steps_, best_ ? most_tasks_ : tasks_ + most_tasks_of_first);
+    std::optional<Evaluation> one =
+        evaluate(micro_batch, steps_, best_ ? most_tasks_ : tasks_ + most_tasks_of_first);
     if (!one) return;
     if (!one->result) return keep_if_nearest(std::move(*one));
     if (!best_ || one->result->tokens_per_second > best_->result->tokens_per_second)
@@ -273,7 +273,7 @@ class MicroBatchSearch {
   std::uint64_t tasks_ = 0;                   // of all that was evaluated
   double tasks_of_visit_ = 0;                 // of a micro-batch in a step, as far as is known
   std::optional<Evaluation> best_, nearest_;  // that fits; that lacks least of those that do not
-  bool was_too_long_ = false;  // what was asked for last
+  bool was_too_long_ = false;                 // what was asked for last
   std::int64_t left_untried_ = 0;
   std::exception_ptr refused_;
 };

@@ -70,9 +70,9 @@ void FitTrials::begin() {
   begin_remedy();
 }
 
-void FitTrials::begin_remedy() {
+void FitTrials::begin_remedy(int times) {
   trials_left_ = bounds_.trials;
-  tasks_left_ = std::min(bounds_.tasks_of_remedy, bounds_.tasks_of_all - tasks_);
+  tasks_left_ = std::min(times * bounds_.tasks_of_remedy, bounds_.tasks_of_all - tasks_);
 }
 
 std::optional<Need> FitTrials::need(Problem problem, const Way& way, bool durable, int steps) {

@@ -53,7 +53,7 @@ Need need_of(const Schedule& schedule, bool durable);
 // before it is built, to find one remedy, and in all. The default keeps a hint to some seconds.
 struct TrialBounds {
   int trials = 120;
-  std::int64_t tasks_of_trial = 3'000'000, tasks_of_remedy = 6'000'000, tasks_of_all = 40'000'000;
+  std::int64_t tasks_of_trial = 3'000'000, tasks_of_remedy = 6'000'000, tasks_of_all = 60'000'000;
 };
 
 class FitTrials {
@@ -63,8 +63,9 @@ class FitTrials {
 
   // From here on all bounds are as at first, and nothing has been left untried.
   void begin();
-  // From here on as many trials again as one remedy may take, while the bound on all of them lasts.
-  void begin_remedy();
+  // From here on as many trials again as one remedy may take, or so many times that, while the
+  // bound on all of them lasts.
+  void begin_remedy(int times = 1);
 
   // By a schedule of a few steps. Nothing where the way cannot be run, or the trials are used up.
   std::optional<Need> trial(const Problem& problem, const Way& way, bool durable);

@@ -255,7 +255,9 @@ class Search {
         sum += static_cast<double>(sizes[t]) / std::max(1.0, static_cast<double>(before[t]));
       return sum;
     };
+    // Of each way by itself: one that is planned slowly is not to keep others from being looked at.
     for (const auto& [need, way] : ways_) {
+      trials_.begin_remedy(4);
       const std::optional<Sizes> sizes = trials_.least_sizes(way);
       if (!sizes || (least && growth(*least) <= growth(*sizes))) continue;
       least = sizes;
@@ -353,9 +355,10 @@ void fail_to_fit(const Candidates& candidates, const FitQuestion& question) {
   } catch (const FitError& error) {
     const std::int64_t untried = lacking.evaluation.left_untried;
     const std::string text =
-        untried > 0 ? fmt::format("; micro-batches of {}{}, which take long to plan, were not tried",
-                                  untried, untried > 1 ? " and fewer" : "")
-                    : "";
+        untried > 0
+            ? fmt::format("; micro-batches of {}{}, which take long to plan, were not tried",
+                          untried, untried > 1 ? " and fewer" : "")
+            : "";
     throw FitError(error.message() + text, advice_of(find_remedies(question)));
   }
   bug("a plan without a result fits", __FILE__, __LINE__);

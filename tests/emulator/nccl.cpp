@@ -238,8 +238,8 @@ namespace spillway::cuda {
 
 NcclFunctions nccl(const std::string&) {
   using namespace emulator;  // NOLINT(google-build-using-namespace)
-  return {version, error_text, last_error,  new_id,    join, state,  finalize,
-          destroy, abort,      begin_group, end_group, send, receive};
+  return {version, error_text,  last_error, new_id, join,   state,
+          abort,   begin_group, end_group,  send,   receive};
 }
 
 }  // namespace spillway::cuda

@@ -203,6 +203,26 @@ TEST_CASE("CUDA: ranks train alike under every policy, and nearly what one proce
   }
 }
 
+TEST_CASE("CUDA: ranks clip by the norm of all shards, wherever they are updated") {
+  const Workbench bench(test::folder_for_many_runs());
+  const auto with = [&](const char* policy) {
+    TrainingOptions options = bench.options(policy, 2, 32, 4);
+    options.problem.workload.precision = Precision::bf16;
+    options.problem.workload.clip.scope = ClipScope::global;
+    options.problem.workload.clip.limit = 0.5;
+    options.steps = 3;
+    return options;
+  };
+  const Losses on_gpu = train_together(with("resident"), 2, false, Way::by_host);
+  CHECK(difference(on_gpu, train_together(with("zero-offload"), 2, false, Way::by_host)) == "");
+  const Losses alone = losses_of(on_cuda(with("resident")));
+  for (std::size_t s = 0; s < alone.of_step.size(); ++s)
+    CHECK(on_gpu.of_step[s] == Approx(alone.of_step[s]).epsilon(1e-3));
+  TrainingOptions unclipped = with("resident");
+  unclipped.problem.workload.clip.scope = ClipScope::off;
+  CHECK(difference(on_gpu, train_together(unclipped, 2, false, Way::by_host)) != "");
+}
+
 TEST_CASE("CUDA: ranks and stages end after the same step, whatever their lanes have begun") {
   const Workbench bench(test::folder_for_many_runs());
   for (const bool in_stages : {false, true}) {
