@@ -28,18 +28,6 @@ std::vector<Element> values_of(int rank, std::size_t count) {
                                 static_cast<std::uint64_t>(rank) + 1);
 }
 
-// Halves, quarters and so on: some parts have fewer pieces than others, or are empty.
-std::vector<std::uint64_t> unequal_parts(int ranks, std::size_t count, std::uint64_t width) {
-  std::vector<std::uint64_t> parts(static_cast<std::size_t>(ranks), 0);
-  std::uint64_t left = count;
-  for (std::size_t r = 0; r + 1 < parts.size(); ++r) {
-    parts[r] = left / 2 * width;
-    left -= left / 2;
-  }
-  parts.back() = left * width;
-  return parts;
-}
-
 template <class Element>
 struct Collected {
   std::vector<Element> whole, part, gathered;
@@ -55,7 +43,7 @@ template <class Element, class Make, class Read>
 Collected<Element> collect(RankTeam& team, OrderedSums& sums, std::size_t count, const Make& make,
                            const Read& read) {
   constexpr std::uint64_t width = sizeof(Element);
-  const auto parts = unequal_parts(team.size(), count, width);
+  const auto parts = test::unequal_parts(team.size(), count, width);
   const std::uint64_t own = parts[static_cast<std::size_t>(team.rank())];
   const std::vector<Element> mine = values_of<Element>(team.rank(), count);
   auto whole = make(mine), summed = make(mine), gathered = make(mine);

@@ -81,6 +81,19 @@ class LocalTransport : public RankTransport {
   int rank_;
 };
 
+// Bytes of parts of a whole: a half, a quarter and so on, so that some have fewer pieces than
+// others.
+inline std::vector<std::uint64_t> unequal_parts(int ranks, std::size_t count, std::uint64_t width) {
+  std::vector<std::uint64_t> parts(static_cast<std::size_t>(ranks), 0);
+  std::uint64_t left = count;
+  for (std::size_t r = 0; r + 1 < parts.size(); ++r) {
+    parts[r] = left / 2 * width;
+    left -= left / 2;
+  }
+  parts.back() = left * width;
+  return parts;
+}
+
 // Runs `body` as each of `size` ranks. Rethrows what the first of them threw.
 inline void run_ranks(int size, const std::function<void(RankTeam&)>& body, RankTimes times = {}) {
   LocalNet net(size);

@@ -33,24 +33,13 @@ std::vector<float> sum_in_order(int ranks, std::size_t count) {
   return sum;
 }
 
-std::vector<std::uint64_t> unequal_parts(int ranks, std::size_t count, std::uint64_t width) {
-  std::vector<std::uint64_t> parts(static_cast<std::size_t>(ranks), 0);
-  std::uint64_t left = count;
-  for (std::size_t r = 0; r + 1 < parts.size(); ++r) {
-    parts[r] = left / 2 * width;
-    left -= left / 2;
-  }
-  parts.back() = left * width;
-  return parts;
-}
-
 TEST_CASE("ranks: sums over the ranks are added in their order, whatever the size") {
   for (const int ranks : {2, 3, 4}) {
     // One and several pieces, and parts of which some have fewer pieces than others.
     for (const std::size_t count : {64u, 5000u, 1'000'000u}) {
       INFO(ranks << " ranks, " << count << " elements");
       const std::vector<float> expected = sum_in_order(ranks, count);
-      const std::vector<std::uint64_t> parts = unequal_parts(ranks, count, sizeof(float));
+      const std::vector<std::uint64_t> parts = test::unequal_parts(ranks, count, sizeof(float));
       std::mutex mutex;
       int right = 0;
       test::run_ranks(ranks, [&](RankTeam& team) {
