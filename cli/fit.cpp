@@ -16,6 +16,7 @@
 #include "cli/text/progress.hpp"
 #include "experiments/questions/questions_json.hpp"
 #include "experiments/watch/training_line.hpp"
+#include "policies/workload/workload_fields.hpp"
 
 namespace spillway::cli {
 
@@ -50,8 +51,15 @@ ProblemOptions asked_problem(const Options& options, const FitColumns& columns) 
   if (is_answer && workload.contains("batch"))
     throw InputError(Setting{"batch", workload["batch"]} + ": the batch is the answer here",
                      "leave it out; the largest model and the least memory are asked at a batch");
-  if (!workload.contains("batch") && !problem.chooses_micro_batch())
-    workload["batch"] = workload["micro_batch"];
+  if (workload.contains("batch") || problem.chooses_micro_batch()) return problem;
+  // A micro-batch for each rank, of which there are as many as the machine says: of a batch that
+  // any number of them shares.
+  ProblemOptions shared = problem;
+  shared.workload.erase("micro_batch");
+  shared.workload["batch"] = "322560";
+  Workload one;
+  find_workload_field("micro_batch")->read(one, workload["micro_batch"]);
+  workload["batch"] = std::to_string(one.micro_batch * shared.problem().workload.ranks);
   return problem;
 }
 

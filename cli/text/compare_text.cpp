@@ -151,8 +151,8 @@ class ComparisonText {
     const Schedule& schedule = one.evaluation.schedule;
     const std::int64_t micro_batch = schedule.problem().workload.micro_batch;
     if (!one.evaluation.result)
-      return fmt::format("{:<{}} {:>5} does not fit: {}\n", labels_[i], width(), micro_batch,
-                         why_not(one));
+      return fmt::format("{:<{}} {:>5} does not fit: {}{}\n", labels_[i], width(), micro_batch,
+                         why_not(one), untried_text(one.evaluation));
     const SimulationResult& r = *one.evaluation.result;
     const auto peak = [&](Tier tier) {
       return format_bytes(static_cast<double>(schedule.use(tier).peak_bytes));

@@ -53,7 +53,11 @@ class FitText {
         asks_for_batches_only() ? "sequences" : fmt::format("{} sequences", problem.workload.batch),
         problem.workload.sequence, asks_for_batches_only() ? "" : " a step",
         assumptions_text(problem, 0));
-    if (const std::string ranks = ranks_text(problem); !ranks.empty()) text += ranks + "\n";
+    if (std::string ranks = ranks_text(problem); !ranks.empty()) {
+      // Where the batch is the answer there is none of each rank.
+      if (asks_for_batches_only()) ranks.resize(std::min(ranks.size(), ranks.find(':')));
+      text += ranks + "\n";
+    }
     if (problem.machine.ssd.extrapolated())
       text += extrapolation_text({drives_beyond_rows(problem.machine.ssd)});
     const std::vector<Group> groups = all_groups();

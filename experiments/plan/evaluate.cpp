@@ -1,5 +1,7 @@
 #include "experiments/plan/evaluate.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <exception>
@@ -279,6 +281,13 @@ class MicroBatchSearch {
 };
 
 }  // namespace
+
+std::string untried_text(const Evaluation& evaluation) {
+  const std::int64_t untried = evaluation.left_untried;
+  if (untried == 0) return "";
+  return fmt::format("; micro-batches of {}{}, which take long to plan, were not tried", untried,
+                     untried > 1 ? " and fewer" : "");
+}
 
 Evaluation evaluate_best_micro_batch(Problem problem, const std::string& policy, int steps,
                                      const EvaluateOne& evaluate_one, std::uint64_t most_tasks) {

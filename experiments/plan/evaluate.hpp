@@ -92,4 +92,8 @@ Evaluation evaluate_best_micro_batch(Problem problem, const std::string& policy,
                                      const EvaluateOne& evaluate_one = evaluate,
                                      std::uint64_t most_tasks = most_tasks_tried);
 
+// What of an evaluation was left untried, to be put behind why it does not fit: "; micro-batches of
+// 2 and fewer, which take long to plan, were not tried". Empty: nothing.
+std::string untried_text(const Evaluation& evaluation);
+
 }  // namespace spillway

@@ -234,8 +234,9 @@ class Search {
       const std::uint64_t beside = t == 0   ? machine.gpu.workspaces
                                    : t == 1 ? memory_beside(question_.problem)
                                             : 0;
-      changes.push_back(
-          {keys[t], size_text(beside > 0 ? rounded(sizes[t] + beside, true) : sizes[t])});
+      const std::uint64_t needed = (sizes[t] + beside) * (t == 0 ? 1 : sharing());
+      const bool is_exact = beside == 0 && needed == sizes[t];
+      changes.push_back({keys[t], size_text(is_exact ? needed : rounded(needed, true))});
     }
     if (sizes[2] != before[2] && machine.ssd.count == 0) {
       changes.push_back({"ssd.count", "1"});
@@ -243,6 +244,12 @@ class Search {
       changes.push_back({"ssd.write", "2GB/s"});
     }
     return changes;
+  }
+
+  // Of several ranks of a computer each has an equal part of host memory and drives, which is what
+  // the question's machine says; settings are of the computer.
+  std::uint64_t sharing() const {
+    return static_cast<std::uint64_t>(question_.problem.machine.cluster.sharing);
   }
 
   void try_sizes() {
@@ -290,7 +297,8 @@ class Search {
                     true)
               : host.reserved;
       note = fmt::format("{} installed, of which host.reserved keeps {}",
-                         size_text(rounded(sizes[1] + reserved, true)), size_text(reserved));
+                         size_text(rounded((sizes[1] + reserved) * sharing(), true)),
+                         size_text(rounded(reserved * sharing(), true)));
     }
     const std::vector<Setting> more = size_changes(sizes);
     std::vector<Setting> with = changes;
@@ -299,7 +307,8 @@ class Search {
     // Perhaps the reserve alone stands in the way.
     if (more.size() != 1 || !more_host || sizes[1] > host.memory + host.reserved) return;
     changes.push_back(
-        {"host.reserved", size_text(rounded(host.memory + host.reserved - sizes[1], false))});
+        {"host.reserved",
+         size_text(rounded((host.memory + host.reserved - sizes[1]) * sharing(), false))});
     add_way(way, changes, "if the system can do with so little");
   }
 
@@ -353,13 +362,8 @@ void fail_to_fit(const Candidates& candidates, const FitQuestion& question) {
   try {
     require_fit(lacking);
   } catch (const FitError& error) {
-    const std::int64_t untried = lacking.evaluation.left_untried;
-    const std::string text =
-        untried > 0
-            ? fmt::format("; micro-batches of {}{}, which take long to plan, were not tried",
-                          untried, untried > 1 ? " and fewer" : "")
-            : "";
-    throw FitError(error.message() + text, advice_of(find_remedies(question)));
+    throw FitError(error.message() + untried_text(lacking.evaluation),
+                   advice_of(find_remedies(question)));
   }
   bug("a plan without a result fits", __FILE__, __LINE__);
 }

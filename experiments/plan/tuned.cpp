@@ -14,6 +14,13 @@ namespace {
 // A step that takes so much longer than the bound is looked at again.
 constexpr double worth_another_look = 1.04;
 
+// As much again, of who has looked at plans before.
+SearchLimits more_of(SearchLimits limits, const Pricer& pricer) {
+  limits.effort += pricer.explored();
+  limits.tasks += pricer.tasks();
+  return limits;
+}
+
 // Where host memory limits, a plan lies between others that do not fit, and no single change leads
 // from one that does to it. What is best with a sixth more memory leads there: made to fit, it and
 // its neighbours are priced, too.
@@ -30,9 +37,7 @@ void look_from_more_memory(Pricer& pricer, const SearchLimits& limits,
   search_there.run_near(best);
   const auto found = search_there.best();
   if (!found) return;
-  more.effort += pricer.explored();
-  more.tasks += pricer.tasks();
-  PlanSearch search(pricer, more, bounds);
+  PlanSearch search(pricer, more_of(more, pricer), bounds);
   search.run_near({found->first.micro_batch, found->second.settled});
 }
 
@@ -62,6 +67,21 @@ Evaluation evaluate_tuned(const Problem& problem, bool choose_micro_batch, int s
     return choose_micro_batch ? evaluate_best_micro_batch(problem, "spillway", steps, evaluate_one)
                               : evaluate_one(problem, "spillway", steps);
   };
+  // What fits with less memory fits here, too, where its plan is found there alone.
+  for (const double share : {0.85, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2}) {
+    if (best) break;
+    Problem there = problem;
+    there.machine.host.memory =
+        static_cast<std::uint64_t>(share * static_cast<double>(problem.machine.host.memory));
+    Pricer other(there, std::thread::hardware_concurrency(), settle, nullptr, allows);
+    PlanSearch search_there(other, limits, bounds_of(there, choose_micro_batch));
+    search_there.run();
+    const auto found = search_there.best();
+    if (!found) continue;
+    PlanSearch near(pricer, more_of(limits, pricer), bounds);
+    near.run_near({found->first.micro_batch, found->second.settled});
+    best = near.best();
+  }
   if (!best) return by_default();
   Problem chosen = problem;
   chosen.workload.micro_batch = best->first.micro_batch;

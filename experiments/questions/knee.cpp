@@ -186,6 +186,13 @@ std::string why_not_there(const KneeResource& resource, const Machine& machine) 
   return "";
 }
 
+// In few digits, where these are all of it.
+std::string exact_size(double value) {
+  const auto bytes = static_cast<std::uint64_t>(value);
+  const std::string text = size_text(bytes);
+  return parse_bytes(text) == bytes ? text : fmt::format("{}B", bytes);
+}
+
 std::vector<Setting> changes_of(const KneeResource& resource, const ProblemRequest& request,
                                 const Machine& machine, double value) {
   switch (resource.kind) {
@@ -193,9 +200,9 @@ std::vector<Setting> changes_of(const KneeResource& resource, const ProblemReque
       return drive_settings(machine, static_cast<std::int64_t>(value),
                             in_proportion(request, machine));
     case Kind::host_memory:
-      return {{"host.memory", size_text(static_cast<std::uint64_t>(value))}};
+      return {{"host.memory", exact_size(value)}};
     case Kind::gpu_memory:
-      return {{"gpu.memory", size_text(static_cast<std::uint64_t>(value))}};
+      return {{"gpu.memory", exact_size(value)}};
     case Kind::link:
       return link_settings(machine, value);
     case Kind::rate:

@@ -177,7 +177,9 @@ class BatchSearch {
     const std::int64_t parts = answer_.batch / answer_.micro_batch + 1;
     const auto more = known_.find({answer_.micro_batch, parts});
     if (more != known_.end() && more->second) answer_.full = full_tiers(more->second->need);
-    if (answer_.batch == most_ || (unlimited() && !is_least_)) {
+    const bool has_most_parts =
+        answer_.batch / answer_.micro_batch >= most_parts(answer_.micro_batch);
+    if (answer_.batch == most_ || ((unlimited() || has_most_parts) && !is_least_)) {
       answer_.end = End::most_tried;
     } else if (is_least_ || is_cut_short()) {
       answer_.end = End::most_tasks;

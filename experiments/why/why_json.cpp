@@ -77,6 +77,12 @@ Json ablation_json(const Why& why) {
     settings.push_back(
         setting_json(all[k], k < ablation.effects.size() ? &ablation.effects[k] : nullptr));
   if (!ablation.why_not.empty()) return json;
+  const auto plan_of = [&](bool changed) {
+    const PlanState state = why.settings.with(std::vector<bool>(all.size(), changed));
+    return Json{{"policy", state.policy}, {"micro_batch", state.micro_batch}};
+  };
+  json["from"] = plan_of(false);
+  json["to"] = plan_of(true);
   json["order"] = {{"given", ablation.given}, {"ranked_to_the_end", ablation.ranked}};
   json["plans"] = ablation.plans;
   json["residual_of_a_seconds"] = why.residual_of_a();

@@ -127,6 +127,13 @@ std::string reserve(const Problem& problem, Tier tier) {
   return "";
 }
 
+// Of host memory and drives, which ranks or stages share.
+std::string of_each(const Problem& problem, Tier tier) {
+  const std::int64_t sharing = problem.machine.cluster.sharing;
+  if (sharing == 1 || tier == Tier::gpu) return "";
+  return fmt::format(" for each of the {} GPUs of a computer", sharing);
+}
+
 std::string layer_name(const Problem& problem, std::int32_t layer) {
   if (layer < 0) return "";
   if (layer == embedding_unit(problem.model)) return " embedding";
@@ -181,7 +188,7 @@ void Schedule::require_fit() const {
                   problem().model.name, data_->policy, cut, to_string(lacking.front()),
                   format_bytes(static_cast<double>(used.peak_bytes)), used.peak_bytes,
                   more(lacking.front()), format_bytes(static_cast<double>(used.capacity_bytes)),
-                  reserve(problem(), lacking.front()), others,
+                  of_each(problem(), lacking.front()) + reserve(problem(), lacking.front()), others,
                   largest_live(*this, lacking.front())),
       settings_that_fit(*this) + " would make it fit");
 }
