@@ -54,7 +54,8 @@ struct Executor::Run {
   // Whether dropout has to know of a task's step: nothing is dropped in an evaluation.
   bool has_noise(const Task& task) const {
     return !schedule.evaluates() &&
-           (task.kind == TaskKind::forward || task.kind == TaskKind::backward);
+           (task.kind == TaskKind::forward || task.kind == TaskKind::backward ||
+            task.kind == TaskKind::input_gradient);
   }
 
   const Schedule& schedule;

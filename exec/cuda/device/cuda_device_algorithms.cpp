@@ -15,7 +15,8 @@ std::string CudaDevice::settle_algorithms() {
   const auto settle = [&](const auto& model) {
     const std::uint64_t bytes = model->rehearsal_bytes() + MatmulTuning::memory_bytes;
     // A schedule's arena, with what lies behind it, has room for it. What is made for the
-    // measurement of one kernel may have less.
+    // measurement of one kernel may have less, and so may a stage of a single layer whose backward
+    // is in two passes: then it is taken beside it, for a moment.
     const Memory beside = bytes > arena_bytes_ + rehearsal_bytes(problem_)
                               ? take(bytes, "choosing how to compute matrix products")
                               : Memory();

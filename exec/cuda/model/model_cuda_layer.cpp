@@ -92,6 +92,8 @@ void ModelCuda<Element>::norm_backward(const Norm& norm, const Element* paramete
     cuda::norm_backward<Element>(output_gradient, input, weight, statistics, input_gradient, adds,
                                  sums, rows, c_, workspace_.kernels, stream_);
   } else {
+    SPILLWAY_ASSERT(sums.before == nullptr && sums.after == nullptr,
+                    "its kernel makes no sums of biases");
     rms_norm_backward<Element>(output_gradient, input, weight, statistics, input_gradient, adds,
                                sums.weight, sums.overwrites, rows, c_, workspace_.kernels, stream_);
   }
