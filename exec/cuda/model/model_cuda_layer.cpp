@@ -3,6 +3,7 @@
 //   r = x + projection(attention(qkv(norm1(x)))),   y = r + down(activation(up(norm2(r))))
 #include <utility>
 
+#include "base/errors.hpp"
 #include "exec/cuda/model/model_cuda.hpp"
 
 namespace spillway::cuda {
