@@ -28,7 +28,7 @@ class Carrier {
   // nothing is to be done by it any more.
   // At most one block to and from each rank; both sides name the same bytes.
   virtual void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) = 0;
-  // May overlap.
+  // Both the same or apart; in host memory they may overlap.
   virtual void move(std::byte* to, const std::byte* from, std::uint64_t bytes) = 0;
   // to = ((from[0] + from[1]) + from[2]) + ..., in fp32 and this order, [+ to], rounded once;
   // n elements, fp32 (width 4) or bf16 (width 2). `to` may be one of `from`.

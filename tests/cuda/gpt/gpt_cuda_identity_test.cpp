@@ -126,17 +126,8 @@ TEST_CASE("GptCuda: a step captured into a graph has the bits of one that was no
                        test.saving(saved_none));
   step.enqueue();
   const ModelStepResult eager = step.result();
-
-  cudaGraph_t graph = nullptr;
-  cudaGraphExec_t captured = nullptr;
-  SPILLWAY_CUDA(cudaStreamBeginCapture(step.stream(), cudaStreamCaptureModeGlobal));
-  step.enqueue();
-  SPILLWAY_CUDA(cudaStreamEndCapture(step.stream(), &graph));
-  SPILLWAY_CUDA(cudaGraphInstantiate(&captured, graph, 0));
+  CapturedStep captured(step);
   for (int replay = 0; replay < 2; ++replay) {
-    SPILLWAY_CUDA(cudaGraphLaunch(captured, step.stream()));
-    CHECK(same_bits(step.result(), eager));
+    CHECK(same_bits(captured.launch(), eager));
   }
-  SPILLWAY_CUDA(cudaGraphExecDestroy(captured));
-  SPILLWAY_CUDA(cudaGraphDestroy(graph));
 }

@@ -247,23 +247,15 @@ TEST_CASE("Adapters on CUDA: a captured step has the dropout of the step that re
   step.enqueue();
   const ModelStepResult eager = step.result();
   CHECK(same_bits(eager, test.run<bf16>()));
-  cudaGraph_t graph = nullptr;
-  cudaGraphExec_t captured = nullptr;
-  SPILLWAY_CUDA(cudaStreamBeginCapture(step.stream(), cudaStreamCaptureModeGlobal));
-  step.enqueue();
-  SPILLWAY_CUDA(cudaStreamEndCapture(step.stream(), &graph));
-  SPILLWAY_CUDA(cudaGraphInstantiate(&captured, graph, 0));
+  CapturedStep captured(step);
   for (const std::int64_t number : {1, 2, 1}) {
     StepOptions options;
     options.step_noise = step_noise_key(1, number);
     step.set_noise(options.step_noise);
-    SPILLWAY_CUDA(cudaGraphLaunch(captured, step.stream()));
-    const ModelStepResult replayed = step.result();
+    const ModelStepResult replayed = captured.launch();
     CHECK(same_bits(replayed, test.run<bf16>(options)));
     CHECK(same_bits(replayed, eager) == (number == 1));
   }
-  SPILLWAY_CUDA(cudaGraphExecDestroy(captured));
-  SPILLWAY_CUDA(cudaGraphDestroy(graph));
 }
 
 TEST_CASE("Frozen layers on CUDA: what is trained has the bits it has where everything is",

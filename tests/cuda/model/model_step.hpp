@@ -341,6 +341,34 @@ class ModelStep {
   std::unique_ptr<ModelCuda<Element>> model_;
 };
 
+// A step captured into a graph, which launch() runs again and again.
+template <class Element>
+class CapturedStep {
+ public:
+  explicit CapturedStep(ModelStep<Element>& step) : step_(step) {
+    SPILLWAY_CUDA(cudaStreamBeginCapture(step.stream(), cudaStreamCaptureModeGlobal));
+    step.enqueue();
+    SPILLWAY_CUDA(cudaStreamEndCapture(step.stream(), &graph_));
+    SPILLWAY_CUDA(cudaGraphInstantiate(&captured_, graph_, 0));
+  }
+  ~CapturedStep() {
+    static_cast<void>(cudaGraphExecDestroy(captured_));
+    static_cast<void>(cudaGraphDestroy(graph_));
+  }
+  CapturedStep(const CapturedStep&) = delete;
+  CapturedStep& operator=(const CapturedStep&) = delete;
+
+  ModelStepResult launch() {
+    SPILLWAY_CUDA(cudaGraphLaunch(captured_, step_.stream()));
+    return step_.result();
+  }
+
+ private:
+  ModelStep<Element>& step_;
+  cudaGraph_t graph_ = nullptr;
+  cudaGraphExec_t captured_ = nullptr;
+};
+
 template <class Element>
 ModelStepResult run_cuda_step(const Problem& problem, const Units& parameters,
                               const std::vector<std::int32_t>& tokens,

@@ -103,26 +103,27 @@ TEST_CASE("CUDA: backward in two passes, of packed documents", "[step]") {
   }
 }
 
-TEST_CASE("CUDA: backward in two passes, captured into a graph", "[step]") {
-  const Problem problem = in_precision_of<bf16>(two_micro_batches("gpt"), 2);
-  const DeviceArray<std::byte> workspace(model_workspace_bytes(problem));
+// With nothing saved.
+ModelStep<bf16> in_two_passes(const Problem& problem, const DeviceArray<std::byte>& workspace) {
   StepOptions options;
   options.available = saved_none;
   options.weights_later = true;
-  ModelStep<bf16> step(problem, workspace, random_parameters(problem.model, 5),
-                       random_tokens(problem, 6), random_tokens(problem, 7), options);
+  return {problem,
+          workspace,
+          random_parameters(problem.model, 5),
+          random_tokens(problem, 6),
+          random_tokens(problem, 7),
+          options};
+}
+
+TEST_CASE("CUDA: backward in two passes, captured into a graph", "[step]") {
+  const Problem problem = in_precision_of<bf16>(two_micro_batches("gpt"), 2);
+  const DeviceArray<std::byte> workspace(model_workspace_bytes(problem));
+  ModelStep<bf16> step = in_two_passes(problem, workspace);
   step.enqueue();
   const ModelStepResult eager = step.result();
-  cudaGraph_t graph = nullptr;
-  cudaGraphExec_t captured = nullptr;
-  SPILLWAY_CUDA(cudaStreamBeginCapture(step.stream(), cudaStreamCaptureModeGlobal));
-  step.enqueue();
-  SPILLWAY_CUDA(cudaStreamEndCapture(step.stream(), &graph));
-  SPILLWAY_CUDA(cudaGraphInstantiate(&captured, graph, 0));
-  SPILLWAY_CUDA(cudaGraphLaunch(captured, step.stream()));
-  CHECK(same_bits(step.result(), eager));
-  SPILLWAY_CUDA(cudaGraphExecDestroy(captured));
-  SPILLWAY_CUDA(cudaGraphDestroy(graph));
+  CapturedStep captured(step);
+  CHECK(same_bits(captured.launch(), eager));
 }
 
 TEST_CASE("CUDA: the second pass makes no matrix product that the whole backward does not",
@@ -130,11 +131,7 @@ TEST_CASE("CUDA: the second pass makes no matrix product that the whole backward
   // So every product's algorithm is settled before the first step.
   const Problem problem = in_precision_of<bf16>(two_micro_batches("llama"), 2);
   const DeviceArray<std::byte> workspace(model_workspace_bytes(problem));
-  StepOptions options;
-  options.available = saved_none;
-  options.weights_later = true;
-  ModelStep<bf16> step(problem, workspace, random_parameters(problem.model, 5),
-                       random_tokens(problem, 6), random_tokens(problem, 7), options);
+  ModelStep<bf16> step = in_two_passes(problem, workspace);
   step.rehearse();
   const std::size_t shapes = step.model().shapes();
   step.enqueue();
