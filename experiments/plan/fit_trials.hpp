@@ -13,11 +13,18 @@
 
 namespace spillway {
 
+// One way to run the training, apart from the machine's sizes.
+struct Way {
+  std::string policy;
+  std::int64_t micro_batch = 1;
+};
+
 // What does not fit: one policy, or all that were tried.
 struct FitQuestion {
   Problem problem;
   bool choose_micro_batch = false;
   std::vector<std::string> policies;
+  std::optional<Way> searched;  // the plan that lacks least of those that a search has tried
   Durability durability;
   int steps = default_steps;
   // Makes of a problem what is built; empty: nothing.
@@ -32,12 +39,6 @@ Sizes sizes_of(const Machine& machine);
 void set_sizes(Machine& machine, const Sizes& sizes);
 // Rounded to three digits, up or down: 286,123,456,789 up is 287 GB.
 std::uint64_t rounded(std::uint64_t bytes, bool up);
-
-// One way to run the training, apart from the machine's sizes.
-struct Way {
-  std::string policy;
-  std::int64_t micro_batch = 1;
-};
 
 // What a schedule with its store needs of each tier, and what there is.
 struct Need {

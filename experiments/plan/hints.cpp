@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "experiments/plan/price.hpp"
+#include "experiments/plan/tuned.hpp"
 #include "policies/machine/memory_beside.hpp"
 
 namespace spillway {
@@ -84,6 +85,9 @@ class Search {
         const std::optional<Need> found = trial(way);
         if (found) ways_.push_back({*found, way});
       }
+    }
+    if (const std::optional<Way>& searched = question_.searched) {
+      if (const std::optional<Need> found = trial(*searched)) ways_.push_back({*found, *searched});
     }
     std::stable_sort(ways_.begin(), ways_.end(), [](const auto& a, const auto& b) {
       return a.first.overshoot() < b.first.overshoot();
@@ -270,7 +274,30 @@ class Search {
       least = sizes;
       with = &way;
     }
-    if (least) add_sizes(*least, *with, {});
+    if (!least) return;
+    // A search that finds no such plan with these sizes is told it.
+    const bool is_told = is_searched(*with) && !finds(*least);
+    add_sizes(*least, *with,
+              is_told ? std::vector<Setting>{{"policy", with->policy}} : std::vector<Setting>{});
+  }
+
+  bool is_searched(const Way& way) const {
+    return question_.searched && question_.searched->policy == way.policy;
+  }
+
+  // Whether the search that the question is of finds a plan with these sizes.
+  bool finds(const Sizes& sizes) const {
+    Problem there = question_.problem;
+    set_sizes(there.machine, sizes);
+    const EvaluateOne evaluate_one = [this](const Problem& problem, const std::string& policy,
+                                            int steps) {
+      Problem settled = problem;
+      if (question_.settle) question_.settle(settled);
+      return evaluate(settled, policy, steps);
+    };
+    return evaluate_tuned(there, question_.choose_micro_batch, question_.steps, evaluate_one,
+                          question_.settle)
+        .result.has_value();
   }
 
   // Both, where neither is enough by itself.
@@ -362,8 +389,12 @@ void fail_to_fit(const Candidates& candidates, const FitQuestion& question) {
   try {
     require_fit(lacking);
   } catch (const FitError& error) {
+    FitQuestion asked = question;
+    const Schedule& schedule = lacking.evaluation.schedule;
+    if (is_tuned(lacking.asked))
+      asked.searched = {schedule.policy(), schedule.problem().workload.micro_batch};
     throw FitError(error.message() + untried_text(lacking.evaluation),
-                   advice_of(find_remedies(question)));
+                   advice_of(find_remedies(asked)));
   }
   bug("a plan without a result fits", __FILE__, __LINE__);
 }

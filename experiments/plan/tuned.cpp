@@ -67,33 +67,20 @@ Evaluation evaluate_tuned(const Problem& problem, bool choose_micro_batch, int s
     return choose_micro_batch ? evaluate_best_micro_batch(problem, "spillway", steps, evaluate_one)
                               : evaluate_one(problem, "spillway", steps);
   };
-  // What fits with less memory fits here, too, where its plan is found there alone.
-  for (const double share : {0.85, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2}) {
-    if (best) break;
-    Problem there = problem;
-    there.machine.host.memory =
-        static_cast<std::uint64_t>(share * static_cast<double>(problem.machine.host.memory));
-    Pricer other(there, std::thread::hardware_concurrency(), settle, nullptr, allows);
-    PlanSearch search_there(other, limits, bounds_of(there, choose_micro_batch));
-    search_there.run();
-    const auto found = search_there.best();
-    if (!found) continue;
-    PlanSearch near(pricer, more_of(limits, pricer), bounds);
-    near.run_near({found->first.micro_batch, found->second.settled});
-    best = near.best();
-  }
+  const bool is_found = best.has_value();
+  if (!best) best = pricer.nearest();
   if (!best) return by_default();
   Problem chosen = problem;
   chosen.workload.micro_batch = best->first.micro_batch;
   Evaluation found = evaluate_one(chosen, best->second.settled, steps);
   // The search knows nothing of what else is to fit, copies for commits.
-  if (!found.result) return by_default();
+  if (is_found && !found.result) return by_default();
   if (best->second.settled.rfind("spillway", 0) == 0) return found;
   // Another policy's plan, by its own name for it.
   const Plan plan = plan_of(pricer.problem_with(best->first.micro_batch), best->second.settled);
   Evaluation same = evaluate_one(chosen, spillway_policy(plan), steps);
-  const bool is_as_good =
-      same.result && found.result && same.result->step_seconds <= found.result->step_seconds;
+  const bool is_as_good = !is_found || (same.result && found.result &&
+                                        same.result->step_seconds <= found.result->step_seconds);
   return is_as_good ? std::move(same) : std::move(found);
 }
 

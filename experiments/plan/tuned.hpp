@@ -12,8 +12,8 @@ namespace spillway {
 // Whether a policy is to be searched for.
 bool is_tuned(const std::string& policy);
 
-// The plan, evaluated. Where none that was tried fits: the policy's own, which is as little on the
-// SSD as may fit, without a result. `settle` makes of a problem, whose micro-batch is set, what
+// The plan, evaluated. Where none that was tried fits: the one that lacks least memory, without a
+// result. `settle` makes of a problem, whose micro-batch is set, what
 // evaluate_one builds; empty: nothing.
 Evaluation evaluate_tuned(const Problem& problem, bool choose_micro_batch, int steps,
                           const EvaluateOne& evaluate_one,

@@ -9,8 +9,6 @@
 
 namespace spillway {
 
-using PricedTrial = std::pair<Trial, TrialPrice>;
-
 // Whether `a` is no worse than `b` in any of the four, each of b's being `slack` times as large.
 bool covers(const TrialPrice& a, const TrialPrice& b, double slack = 1);
 

@@ -115,7 +115,7 @@ bool PlanSpace::move_to_ssd(Plan& plan, double bytes) const {
   return to_text(plan) != to_text(before);
 }
 
-bool PlanSpace::take_less_host(Plan& plan) const {
+bool PlanSpace::take_less_host(Plan& plan, bool gpu_has_room) const {
   const std::string before = to_text(plan);
   const auto is_changed = [&] { return to_text(plan) != before; };
   // Gradients of updates that are delayed wait in host memory.
@@ -124,7 +124,6 @@ bool PlanSpace::take_less_host(Plan& plan) const {
   plan.checkpoints.margin = 0;
   plan.checkpoints.host_ahead = std::min(plan.checkpoints.host_ahead, 1);
   plan.parameters.host_ahead = 0;
-  plan.gradients.head_waits = Tier::gpu;
   if (is_changed()) return true;
   // Updates in small parts, with the state of two of them.
   const double elements = parameters / layers / static_cast<double>(parameter_bytes);
@@ -139,7 +138,9 @@ bool PlanSpace::take_less_host(Plan& plan) const {
     plan.optimizer_state.ahead = 1;
     return true;
   }
-  return false;
+  // Last, as it takes of the GPU what it leaves in host memory.
+  if (gpu_has_room) plan.gradients.head_waits = Tier::gpu;
+  return is_changed();
 }
 
 bool PlanSpace::take_less_gpu(Plan& plan) const {

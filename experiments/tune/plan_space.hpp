@@ -34,7 +34,7 @@ struct PlanSpace {
   bool move_to_ssd(Plan& plan, double bytes) const;
   // The next way to take less host memory with nothing left to move, at the least expense of time;
   // false: there is none.
-  bool take_less_host(Plan& plan) const;
+  bool take_less_host(Plan& plan, bool gpu_has_room) const;
   // The next way to take less GPU memory, at the least expense of time; false: there is none.
   bool take_less_gpu(Plan& plan) const;
 };

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/errors.hpp"
+#include "experiments/plan/fit_trials.hpp"
 #include "experiments/plan/in_parallel.hpp"
 #include "experiments/plan/price.hpp"
 #include "sim/result_json.hpp"
@@ -72,6 +73,27 @@ std::uint64_t Pricer::capacity(Tier tier) const {
   return tier == Tier::gpu    ? machine.gpu.memory
          : tier == Tier::host ? machine.host.memory
                               : machine.ssd.capacity;
+}
+
+double Pricer::overshoot(const TrialPrice& price) const {
+  Need need;
+  need.bytes = price.peaks;
+  for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd})
+    need.capacity[static_cast<std::size_t>(tier)] = capacity(tier);
+  return need.overshoot();
+}
+
+std::optional<PricedTrial> Pricer::nearest() const {
+  std::optional<PricedTrial> found;
+  double least = 0;  // that it lacks
+  for (const auto& [trial, price] : known_) {
+    if (!price.runs) continue;
+    const double lacks = overshoot(price);
+    if (found && lacks >= least) continue;
+    least = lacks;
+    found = PricedTrial(trial, price);
+  }
+  return found;
 }
 
 TrialPrice Pricer::price_anew(const Trial& trial) const {

@@ -44,6 +44,8 @@ struct TrialPrice {
   std::uint64_t tasks = 0;  // emitted to find out: what it took
 };
 
+using PricedTrial = std::pair<Trial, TrialPrice>;
+
 // The order in which plans are chosen: seconds of a step, then bytes written. Where part of the
 // model is frozen, little need be written: steps that take at most 0.2 % more than the fastest
 // count as fast as that, and of those that write as much the fastest comes first.
@@ -76,6 +78,10 @@ class Pricer {
   // As it is built with that micro-batch.
   Problem problem_with(std::int64_t micro_batch) const;
   std::uint64_t capacity(Tier tier) const;
+  // By how much more memory a plan that runs takes than there is, as Need::overshoot(). 0: it fits.
+  double overshoot(const TrialPrice& price) const;
+  // Of the plans priced, which run, the one of least overshoot.
+  std::optional<PricedTrial> nearest() const;
 
   // Any thread. Past stop_at(), what is not known yet is not priced: it is as if the policy refused
   // the problem.

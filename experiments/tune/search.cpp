@@ -92,6 +92,7 @@ void PlanSearch::run() {
   try_cases();
   try_other_seeds();
   price_variants();
+  if (!best_seconds_) make_room();
   std::vector<Settled> climbed = starts();
   const auto climb_all = [&](std::size_t count, const Climb& how, std::uint64_t parts) {
     const std::uint64_t effort = left() / parts;
@@ -213,13 +214,14 @@ void PlanSearch::price_variants() {
   price_all(all);
 }
 
-void PlanSearch::settle_all(std::vector<Settled>& all) {
+void PlanSearch::settle_all(std::vector<Settled>& all, int most_prices) {
   for (std::size_t first = 0; first < all.size() && has_effort(); first += jobs_of_round) {
     const std::size_t end = std::min(all.size(), first + jobs_of_round);
     Jobs jobs;
     for (std::size_t k = first; k < end; ++k) {
-      jobs.push_back([&one = all[k], this] {
-        one = settle(pricer_, space_of(one.micro_batch), one.micro_batch, one.plan, 10, true);
+      jobs.push_back([&one = all[k], most_prices, this] {
+        one = settle(pricer_, space_of(one.micro_batch), one.micro_batch, one.plan, most_prices,
+                     true);
       });
     }
     round(jobs);
@@ -265,6 +267,28 @@ void PlanSearch::try_other_seeds() {
   }
   settle_all(seeds);
   for (Settled& one : seeds) {
+    if (one.price.fits) found_.push_back(std::move(one));
+  }
+}
+
+// From the plans that lack least memory, whatever it costs of time: a seed settles in few changes.
+void PlanSearch::make_room() {
+  std::vector<std::pair<double, const std::pair<const Trial, TrialPrice>*>> nearest;
+  for (const auto& one : pricer_.known()) {
+    if (!one.second.runs || one.second.fits) continue;
+    nearest.emplace_back(pricer_.overshoot(one.second), &one);
+  }
+  std::stable_sort(nearest.begin(), nearest.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  if (nearest.size() > jobs_of_round) nearest.resize(jobs_of_round);
+  std::vector<Settled> plans;
+  for (const auto& [lacking, one] : nearest) {
+    const auto& [trial, price] = *one;
+    plans.push_back(
+        {trial.micro_batch, plan_of(pricer_.problem_with(trial.micro_batch), price.settled), {}});
+  }
+  settle_all(plans, 40);
+  for (Settled& one : plans) {
     if (one.price.fits) found_.push_back(std::move(one));
   }
 }

@@ -60,9 +60,10 @@ class PlanSearch {
   std::vector<std::int64_t> micro_batches() const;
   void price_published();
   void price_variants();
-  void settle_all(std::vector<Settled>& all);
+  void settle_all(std::vector<Settled>& all, int most_prices = 10);
   void try_cases();
   void try_other_seeds();
+  void make_room();
   void try_writing_less();
   std::vector<Settled> starts() const;
   const PlanSpace& space_of(std::int64_t micro_batch) const;

@@ -22,10 +22,10 @@ class Settling {
 
   // Changes a plan that does not fit; false: nothing is left to change.
   bool shrink(Settled& one) const {
-    if (over(one, Tier::gpu) > 0) return space_.take_less_gpu(one.plan);
+    if (over(one, Tier::gpu) > 0 && space_.take_less_gpu(one.plan)) return true;
     if (over(one, Tier::host) > 0) {
       if (ssd_ > 0 && space_.move_to_ssd(one.plan, over(one, Tier::host))) return true;
-      return save_less(one.plan) || space_.take_less_host(one.plan);
+      return save_less(one.plan) || space_.take_less_host(one.plan, over(one, Tier::gpu) <= 0);
     }
     return over(one, Tier::ssd) > 0 && space_.move_to_ssd(one.plan, -over(one, Tier::ssd));
   }

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "experiments/plan/all_ranks.hpp"
-#include "experiments/plan/fit_trials.hpp"
 #include "experiments/plan/price.hpp"
 #include "experiments/tune/relax.hpp"
 #include "experiments/tune/seeds.hpp"
@@ -72,23 +71,6 @@ std::vector<PricedTrial> published_of(std::vector<PricedTrial> all) {
     return std::find(names.begin(), names.end(), one.first.policy) == names.end();
   });
   return best_of_each(all);
-}
-
-// The plan that lacks least memory.
-std::optional<PricedTrial> nearest_of(const Pricer& pricer) {
-  std::optional<PricedTrial> nearest;
-  double least = 0;
-  for (const auto& [trial, price] : pricer.known()) {
-    if (!price.runs) continue;
-    Need need;
-    need.bytes = price.peaks;
-    for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd})
-      need.capacity[static_cast<std::size_t>(tier)] = pricer.capacity(tier);
-    if (nearest && need.overshoot() >= least) continue;
-    least = need.overshoot();
-    nearest = PricedTrial(trial, price);
-  }
-  return nearest;
 }
 
 std::chrono::steady_clock::duration part_of(double seconds) {
@@ -172,7 +154,7 @@ TuneResult tune(const Problem& problem, const TuneOptions& options) {
   const std::vector<PricedTrial> all = best_first(pricer);
   result.runners_up = best_of_each(all);
   result.published = published_of(all);
-  if (!result.best) result.nearest = nearest_of(pricer);
+  if (!result.best) result.nearest = pricer.nearest();
   result.explored = pricer.explored();
   result.stopped_by_clock = pricer.was_stopped();
   return result;
