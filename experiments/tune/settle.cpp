@@ -1,6 +1,8 @@
 #include "experiments/tune/settle.hpp"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 namespace spillway {
 
@@ -21,13 +23,26 @@ class Settling {
   }
 
   // Changes a plan that does not fit; false: nothing is left to change.
-  bool shrink(Settled& one) const {
-    if (over(one, Tier::gpu) > 0 && space_.take_less_gpu(one.plan)) return true;
+  bool shrink(Settled& one) {
+    if (over(one, Tier::gpu) > 0 && is_gpu_lowered_) {
+      before_ = one;
+      if (space_.take_less_gpu(one.plan)) return true;
+    }
+    before_.reset();
     if (over(one, Tier::host) > 0) {
       if (ssd_ > 0 && space_.move_to_ssd(one.plan, over(one, Tier::host))) return true;
       return save_less(one.plan) || space_.take_less_host(one.plan, over(one, Tier::gpu) <= 0);
     }
     return over(one, Tier::ssd) > 0 && space_.move_to_ssd(one.plan, -over(one, Tier::ssd));
+  }
+
+  // Undoes a change for the GPU that took more of it, the last one: others than that do not help
+  // it.
+  void undo_what_took_more(Settled& one) {
+    constexpr auto gpu = static_cast<std::size_t>(Tier::gpu);
+    if (!before_ || one.price.peaks[gpu] <= before_->price.peaks[gpu]) return;
+    one = *std::exchange(before_, std::nullopt);
+    is_gpu_lowered_ = false;
   }
 
   // The plan with what host memory has left in use; false: nothing is left, or nothing to put in.
@@ -52,6 +67,8 @@ class Settling {
   Pricer& pricer_;
   const PlanSpace& space_;
   const double gpu_, host_, ssd_;
+  std::optional<Settled> before_;  // the last change, if that was one for the GPU
+  bool is_gpu_lowered_ = true;     // further changes may take less of it
 };
 
 }  // namespace
@@ -65,13 +82,14 @@ bool Settled::better_than(const Settled& other) const {
 
 Settled settle(Pricer& pricer, const PlanSpace& space, std::int64_t micro_batch, Plan plan,
                int most_prices, bool fills, const MemoryLimits& limits) {
-  const Settling settling(pricer, space, limits);
+  Settling settling(pricer, space, limits);
   Settled one{micro_batch, std::move(plan), {}};
   settling.price(one);
   int prices = 1;
   for (; prices < most_prices && one.price.runs && !one.price.fits; ++prices) {
     if (!settling.shrink(one)) return one;
     settling.price(one);
+    settling.undo_what_took_more(one);
   }
   for (; fills && prices < most_prices && one.price.fits; ++prices) {
     Settled fuller = one;
