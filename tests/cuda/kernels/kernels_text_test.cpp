@@ -27,8 +27,8 @@ TEST_CASE("text is fetched whole, and nothing beside it", "[kernels]") {
   }
 }
 
-TEMPLATE_TEST_CASE("an activation is copied whole, and nothing beside it", "[kernels]", float,
-                   bf16) {
+TEMPLATE_TEST_CASE("an activation is copied whole, and nothing beside it", "[kernels][sanitizer]",
+                   float, bf16) {
   const TestStream stream;
   for (const std::size_t n : {8u, 1000u, 2048u, 2056u}) {
     INFO(n << " elements");

@@ -46,7 +46,7 @@ void check_sum(std::size_t ranks, std::size_t n, std::size_t first, bool adds, b
   CHECK(same_bits(sums.download(), expected));
 }
 
-TEST_CASE("CUDA: sums over ranks are added in their order, bit by bit") {
+TEST_CASE("CUDA: sums over ranks are added in their order, bit by bit", "[sanitizer]") {
   for (const std::size_t ranks : {1u, 2u, 3u, 8u, 64u}) {
     for (const std::size_t n : {1u, 7u, 64u, 5003u}) {
       for (const std::size_t first : {0u, 3u}) {
