@@ -2,6 +2,7 @@
 
 #include <thread>
 
+#include "experiments/plan/fit_trials.hpp"
 #include "experiments/tune/plan_space.hpp"
 #include "experiments/tune/tune.hpp"
 #include "policies/common/policy.hpp"
@@ -68,8 +69,13 @@ Evaluation evaluate_tuned(const Problem& problem, bool choose_micro_batch, int s
                               : evaluate_one(problem, "spillway", steps);
   };
   const bool is_found = best.has_value();
-  if (!best) best = pricer.nearest();
-  if (!best) return by_default();
+  if (!best) {
+    Evaluation own = by_default();
+    if (own.result) return own;
+    best = pricer.nearest();
+    const Need need = need_of(own.schedule, false);
+    if (!best || need.overshoot() <= pricer.overshoot(best->second)) return own;
+  }
   Problem chosen = problem;
   chosen.workload.micro_batch = best->first.micro_batch;
   Evaluation found = evaluate_one(chosen, best->second.settled, steps);

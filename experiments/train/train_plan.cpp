@@ -123,7 +123,8 @@ void require_fit_at_hand(const Problem& problem, const FitQuestion& question) {
   if (!fits(Tier::gpu) || !fits(Tier::host)) {
     const Wear wear = wear_of(schedule, nullptr, {question.durability, {}});
     Candidates candidates;
-    candidates.all.push_back({{std::move(schedule), std::nullopt, 0, 0, 0}, wear});
+    candidates.all.push_back(
+        {{std::move(schedule), std::nullopt, 0, 0, 0}, wear, question.policies[0]});
     fail_to_fit(candidates, question);
   }
   try {

@@ -75,11 +75,6 @@ ByLayer<Share> with_layers_on_gpu(const ByLayer<Share>& rest, int layers, int co
 }
 
 bool PlanSpace::move_to_ssd(Plan& plan, double bytes) const {
-  const auto moved = [&](double now, double of_all) {
-    const double next = rounded(now + bytes / of_all + (bytes > 0 ? 0.0005 : -0.0005));
-    bytes -= (next - now) * of_all;
-    return next;
-  };
   const Plan before = plan;
   const bool is_to_ssd = bytes > 0;
   const auto on_ssd = [&](const Plan& of) {
@@ -91,7 +86,10 @@ bool PlanSpace::move_to_ssd(Plan& plan, double bytes) const {
   };
   const auto rest = [&](ByLayer<Share>& share, double of_all) {
     if (of_all == 0 || std::abs(bytes) < 0.0005 * of_all) return;
-    set_fraction_on_ssd(share, layers, moved(fraction_on_ssd(share, layers), of_all));
+    const double now = fraction_on_ssd(share, layers);
+    set_fraction_on_ssd(share, layers,
+                        rounded(now + bytes / of_all + (bytes > 0 ? 0.0005 : -0.0005)));
+    bytes -= (fraction_on_ssd(share, layers) - now) * of_all;  // layers on the GPU stay there
   };
   const auto inputs = [&] {
     const double of_saved = saved.bytes(plan.saved.saves) * micro_batches;
@@ -155,6 +153,10 @@ bool PlanSpace::take_less_gpu(Plan& plan) const {
     if (on_gpu > 0) rest = with_layers_on_gpu(rest, layers, on_gpu > 2 ? on_gpu / 2 : 0);
     return on_gpu > 0;
   };
+  // Of hardly anything it is not worth while to look where half of it leads.
+  constexpr double hardly_any = 0.05;
+  if (plan.saved.rest && saved.level_of(plan.saved.saves) < hardly_any)
+    plan.saved.rest = with_layers_on_gpu(*plan.saved.rest, layers, 0);
   if (plan.saved.rest && halve_on_gpu(*plan.saved.rest)) return true;
   if (halve_on_gpu(plan.checkpoints.rest)) return true;
   const double level = saved.level_of(plan.saved.saves);

@@ -1,12 +1,16 @@
 // spillway: any plan. Its options are the fields of a plan (movement/plan.hpp), so that what a
 // search over plans finds has a name that every command takes.
 //
-// By itself, without a search, it is vertical scheduling with as little on the SSD as fits.
+// By itself, without a search, it is vertical scheduling with as little on the SSD as fits and,
+// where all of it there is not enough, what takes less host memory.
 #include "policies/spillway/spillway.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
+#include <map>
+#include <set>
 
 #include "policies/common/least_on_ssd.hpp"
 #include "policies/common/policy.hpp"
@@ -74,6 +78,10 @@ class Spillway : public Policy {
       if (on_ssd == 1) return std::string("ssd:1");
       return fmt::format("host:{:g}+ssd:{:g}", 1 - on_ssd, on_ssd);
     });
+    // A plan whose places are given is that plan.
+    const bool all_open = std::all_of(std::begin(open_shares), std::end(open_shares),
+                                      [&](const OpenShare& one) { return open_.at(one.option); });
+    if (all_open) add_frugal(all, problem);
     for (PolicyOptions& one : all) one.insert(fixed.begin(), fixed.end());
     return all;
   }
@@ -81,6 +89,31 @@ class Spillway : public Policy {
   Plan plan(const Problem&, const Costs&) const override { return plan_; }
 
  private:
+  // Where not even all of it on the SSD leaves room: gradients do not wait in host memory for the
+  // next step, then little is fetched ahead and updates are in small parts. What is given stays.
+  void add_frugal(std::vector<PolicyOptions>& all, const Problem& problem) const {
+    PolicyOptions last = problem.machine.ssd.capacity > 0 ? all.back() : all.front();
+    const auto add = [&](const PolicyOptions& options) {
+      const std::size_t before = last.size();
+      for (const auto& [name, value] : options) {
+        if (given_.count(name) == 0) last[name] = value;
+      }
+      if (last.size() > before) all.push_back(last);
+    };
+    add({{"order.delayed", "0"}});
+    if (plan_.optimizer.gpu_stride > 0) return;
+    const std::int64_t parts = 16;
+    PolicyOptions options = {{"parameters.host_ahead", "0"},
+                             {"checkpoints.host_ahead", "1"},
+                             {"checkpoints.margin", "0"}};
+    if (given_.count("optimizer.group") == 0 && given_.count("optimizer.elements") == 0) {
+      options["optimizer.group"] = "at_most";
+      options["optimizer.elements"] =
+          std::to_string(std::max<std::int64_t>(1, unit_elements(problem.model, 0) / parts));
+    }
+    add(options);
+  }
+
   void add(const PlanField& field) {
     const std::string name = field.name;
     PolicyOption about{name, field.value, field.help, {}, field.domain};
@@ -94,6 +127,7 @@ class Spillway : public Policy {
       open_[name] = true;
     }
     declare(std::move(about), [this, name, may_be_open](const std::string& text) {
+      given_.insert(name);
       const bool opens = may_be_open && text == automatic;
       if (may_be_open) open_[name] = opens;
       return opens || set_plan_field(plan_, name, text);
@@ -102,6 +136,7 @@ class Spillway : public Policy {
 
   Plan plan_ = standard_plan();
   std::map<std::string, bool> open_;  // shares: whether they are left open
+  std::set<std::string> given_;
 };
 
 }  // namespace
