@@ -10,6 +10,7 @@
 
 #include "base/errors.hpp"
 #include "base/suggest.hpp"
+#include "base/units.hpp"
 #include "policies/machine/field_reader.hpp"
 #include "policies/machine/machine.hpp"
 #include "policies/machine/machine_drives.hpp"
@@ -49,6 +50,16 @@ void fill_by_count(const DriveScaling& scaling, const FieldReader& reader, Machi
     const double read = both(scaling.read), write = both(scaling.write);
     ssd.by_count[n] = {read, write, std::max(read, write)};
   }
+}
+
+// The caches of all drives lie behind the same lanes as what is behind them.
+void cap_cache(const DriveScaling& scaling, Machine& machine) {
+  double& rate = machine.ssd.cache_write;
+  if (scaling.ceiling == 0 || rate <= scaling.ceiling) return;
+  machine.sources["ssd.cache_write"] =
+      fmt::format("derived: ssd.ceiling, where {} drives would take {}", machine.ssd.count,
+                  format_bytes_per_second(rate));
+  rate = scaling.ceiling;
 }
 
 // Keys that files did without before: written only where they say something, so that the text of a
@@ -248,6 +259,7 @@ Machine read_machine(toml::table document, const std::string& origin,
   std::copy_if(keys.begin(), keys.end(), std::inserter(file.given, file.given.end()),
                [&](const std::string& key) { return reader.given(key); });
   fill_by_count(file.scaling, reader, machine.ssd);
+  cap_cache(file.scaling, machine);
   require_keys(reader, machine);
   fill_from_table(reader, machine);
   fill_adam_rates(reader, machine);

@@ -143,6 +143,7 @@ TEST_CASE("drives multiply: capacity, cache and rates, up to the path and the la
   const Machine set = load_machine("rtx4090+desktop-ddr5+2x990pro", {"ssd.count=4"});
   CHECK(set.ssd.capacity == four.ssd.capacity);
   CHECK(set.ssd.read == four.ssd.read);
+  CHECK(four.ssd.cache_write == 21.6e9);  // behind the same lanes
   CHECK(set.ssd.cache_write == four.ssd.cache_write);
   const Machine ratel = load_machine("rtx4090+xeon-5320-768gb+12xd7-p5510");
   CHECK(ratel.ssd.read == 21e9);  // CAM (ICDE 2025), of this server
