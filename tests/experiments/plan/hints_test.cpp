@@ -219,6 +219,26 @@ TEST_CASE("looking for other policies leaves the policy's own remedies") {
   CHECK_FALSE(find_remedies(question).empty());
 }
 
+TEST_CASE("of a policy that is searched for, the memory is named that its nearest plan takes") {
+  FitQuestion question;
+  question.problem.model = load_model("gpt-13b");
+  question.problem.machine = load_machine("rtx4090-2ssd");
+  question.problem.machine.gpu.memory = 8'000'000'000;
+  question.problem.machine.host.memory = 3'000'000'000;
+  question.problem.workload = {8, 1, 1024, Precision::bf16, GradientWidth::automatic};
+  question.policies = {"spillway"};
+  const Candidates candidates =
+      evaluate_candidates(question.problem, false, question.policies, {}, question.steps);
+  try {
+    fail_to_fit(candidates, question);
+    FAIL("it does not fit");
+  } catch (const FitError& error) {
+    const std::string advice = error.hint();
+    INFO(advice);
+    CHECK(advice.find("host.memory = 4.") != std::string::npos);
+  }
+}
+
 TEST_CASE("where nothing was found the hint says that it was looked for") {
   CHECK_THAT(advice_of(Remedies{}).text(), Catch::Contains("was tried"));
 }

@@ -7,6 +7,7 @@
 #include "experiments/plan/machine_changes.hpp"
 #include "experiments/plan/problem_request.hpp"
 #include "experiments/plan/tuned.hpp"
+#include "experiments/tune/plan_space.hpp"
 #include "experiments/tune/price_file.hpp"
 #include "experiments/tune/seeds.hpp"
 #include "experiments/tune/tune_json.hpp"
@@ -146,6 +147,42 @@ TEST_CASE(
   CHECK(busy(Lane::gpu_compute) >= 0.85);
   CHECK(busy(Lane::ssd_read) > 0.1);  // the model is there
   CHECK(busy(Lane::ssd_write) < 0.01);
+}
+
+TEST_CASE("a search makes room where none of its starts fits") {
+  Problem problem;
+  problem.model = load_model("gpt-13b");
+  problem.machine = load_machine("rtx4090-2ssd");
+  problem.machine.gpu.memory = 8'000'000'000;
+  problem.workload = {8, 1, 1024, Precision::bf16, GradientWidth::automatic};
+  for (const double host : {12e9, 4.2e9}) {
+    INFO(host);
+    problem.machine.host.memory = static_cast<std::uint64_t>(host);
+    CHECK(evaluate_tuned(problem, false, 3, evaluate).result);
+  }
+  // Where it finds none, what is lacking is lacking of the plan that is nearest.
+  problem.machine.host.memory = 3'000'000'000;
+  const Evaluation nearest = evaluate_tuned(problem, false, 3, evaluate);
+  CHECK_FALSE(nearest.result);
+  const TierUse host = nearest.schedule.use(Tier::host);
+  CHECK(host.peak_bytes < 4'200'000'000);
+  CHECK(nearest.schedule.use(Tier::gpu).peak_bytes <= problem.machine.gpu.memory);
+}
+
+TEST_CASE("what moves to the SSD is what can: layers on the GPU take no part") {
+  Problem problem;
+  problem.model = load_model("gpt-13b");
+  problem.machine = load_machine("rtx4090-2ssd");
+  problem.workload = {8, 1, 1024, Precision::bf16, GradientWidth::automatic};
+  const PlanSpace space(problem);
+  Plan plan;
+  plan.optimizer_state.rest = Share{.ssd = 1};
+  plan.checkpoints.rest = with_layers_on_gpu(Share{.ssd = 1}, space.layers, space.layers - 1);
+  plan.parameters.rest = Share{.host = 1};
+  const double wanted = 0.5 * space.parameters;
+  REQUIRE(space.move_to_ssd(plan, wanted));
+  CHECK(fraction_on_ssd(plan.parameters.rest, space.layers) == Approx(0.5).margin(0.002));
+  CHECK(layers_on_gpu(plan.checkpoints.rest, space.layers) == space.layers - 1);
 }
 
 TEST_CASE("more of what limits a plan gains most") {

@@ -69,6 +69,29 @@ TEST_CASE("What it leaves open is as little on the SSD as fits") {
   CHECK(tight.use(Tier::ssd).peak_bytes > 0);
 }
 
+TEST_CASE("Where all on the SSD is not enough, what is not given takes less host memory") {
+  Problem problem = with_rates(tiny_problem(4, 4));
+  const std::string on_ssd =
+      "parameters.rest=ssd:1,optimizer_state.rest=ssd:1,checkpoints.rest=ssd:1";
+  const Schedule all_on_ssd = build_schedule(problem, "spillway:" + on_ssd, 3);
+  problem.machine.host.memory = all_on_ssd.use(Tier::host).peak_bytes * 9 / 10;
+  const Schedule frugal = build_schedule(problem, "spillway", 3);
+  CHECK(frugal.fits());
+  CHECK(frugal.policy().find("order.delayed=0,") != std::string::npos);
+  problem.machine.host.memory = frugal.use(Tier::host).peak_bytes * 9 / 10;
+  const Schedule more = build_schedule(problem, "spillway", 3);
+  CHECK(more.use(Tier::host).peak_bytes <= frugal.use(Tier::host).peak_bytes);
+  CHECK(more.policy().find("optimizer.group=at_most") != std::string::npos);
+  // What is given stays, and a plan whose places are given is that plan.
+  CHECK(
+      build_schedule(problem, "spillway:order.delayed=0.5", 3).policy().find("order.delayed=0.5") !=
+      std::string::npos);
+  CHECK(build_schedule(problem, "spillway:" + on_ssd, 3).policy() == "spillway:" + on_ssd);
+  CHECK_FALSE(
+      build_schedule(problem, "spillway:optimizer.elements=0", 3).policy().find("at_most") !=
+      std::string::npos);
+}
+
 TEST_CASE("What is no plan is refused with the field that is wrong") {
   const Problem problem = tiny_problem(3, 2);
   for (const auto& [policy, field] :
