@@ -1,6 +1,9 @@
 #include "sim/live_bytes.hpp"
 
 #include <algorithm>
+#include <array>
+#include <iterator>
+#include <map>
 #include <numeric>
 #include <tuple>
 
@@ -14,6 +17,34 @@ struct Change {
   std::int64_t bytes = 0;  // negative: given back
 };
 
+// Who has had each byte of a tier last.
+class Owners {
+ public:
+  // `buffer` takes the bytes from `begin` to `end`; `handed_over(owner, bytes)` is told of each
+  // buffer that had some of them.
+  template <class HandedOver>
+  void take(std::uint64_t begin, std::uint64_t end, std::size_t buffer,
+            const HandedOver& handed_over) {
+    auto at = runs_.upper_bound(begin);
+    if (at != runs_.begin() && std::prev(at)->second.end > begin) --at;
+    while (at != runs_.end() && at->first < end) {
+      const auto [first, run] = *at;
+      handed_over(run.buffer, std::min(end, run.end) - std::max(begin, first));
+      at = runs_.erase(at);
+      if (first < begin) runs_.emplace(first, Run{begin, run.buffer});
+      if (run.end > end) at = runs_.emplace(end, Run{run.end, run.buffer}).first;
+    }
+    runs_.emplace(begin, Run{end, buffer});
+  }
+
+ private:
+  struct Run {
+    std::uint64_t end;
+    std::size_t buffer;
+  };
+  std::map<std::uint64_t, Run> runs_;  // by their first byte
+};
+
 }  // namespace
 
 std::vector<LiveSample> live_bytes(
@@ -21,15 +52,31 @@ std::vector<LiveSample> live_bytes(
     const std::function<std::uint16_t(const BufferInfo&)>& series_of) {
   std::vector<Change> changes;
   std::vector<std::int64_t> live(count, 0);
-  for (const BufferInfo& buffer : schedule.buffers()) {
+  const auto& buffers = schedule.buffers();
+  std::array<Owners, tier_count> owners;
+  std::vector<std::int64_t> handed_over(buffers.size(), 0);  // before the buffer's last task ends
+  for (std::size_t k = 0; k < buffers.size(); ++k) {
+    const BufferInfo& buffer = buffers[k];
     const std::uint16_t series = series_of(buffer);
-    const auto bytes = static_cast<std::int64_t>(buffer.bytes);
-    if (buffer.persistent) {
-      live[series] += bytes;
-    } else if (buffer.first_use != none) {
-      changes.push_back({times[buffer.first_use].start_ns, series, bytes});
-      changes.push_back({times[buffer.last_use].end_ns, series, -bytes});
-    }
+    if (buffer.persistent) live[series] += static_cast<std::int64_t>(buffer.bytes);
+    if (buffer.persistent || buffer.first_use == none || buffer.bytes == 0) continue;
+    const std::int64_t start = times[buffer.first_use].start_ns;
+    changes.push_back({start, series, static_cast<std::int64_t>(buffer.bytes)});
+    owners[static_cast<std::size_t>(buffer.tier)].take(
+        buffer.offset, buffer.offset + buffer.bytes, k, [&](std::size_t owner, std::uint64_t some) {
+          const BufferInfo& before = buffers[owner];
+          if (times[before.last_use].end_ns <= start) return;
+          const auto bytes = static_cast<std::int64_t>(some);
+          changes.push_back(
+              {std::max(start, times[before.first_use].start_ns), series_of(before), -bytes});
+          handed_over[owner] += bytes;
+        });
+  }
+  for (std::size_t k = 0; k < buffers.size(); ++k) {
+    const BufferInfo& buffer = buffers[k];
+    if (buffer.persistent || buffer.first_use == none) continue;
+    const auto bytes = static_cast<std::int64_t>(buffer.bytes) - handed_over[k];
+    if (bytes > 0) changes.push_back({times[buffer.last_use].end_ns, series_of(buffer), -bytes});
   }
   std::sort(changes.begin(), changes.end(), [](const Change& a, const Change& b) {
     return std::tie(a.time_ns, a.series, a.bytes) < std::tie(b.time_ns, b.series, b.bytes);

@@ -20,8 +20,10 @@ struct LiveSample {
 
 // `times` are those of all tasks, simulated or recorded. Each buffer is in the series
 // `series_of(buffer)`, one of 0 .. count - 1. Persistent buffers are live throughout, transient
-// ones from the start of their first task to the end of their last. Begins with one sample of each
-// series at time 0; then in order of time, and of series where several change at one moment.
+// ones from the start of their first task to the end of their last, but for bytes that another
+// buffer takes before that: those are its from then on, so that no byte counts twice. Begins with
+// one sample of each series at time 0; then in order of time, and of series where several change at
+// one moment.
 std::vector<LiveSample> live_bytes(
     const Schedule& schedule, std::span<const SimulatedTask> times, std::uint16_t count,
     const std::function<std::uint16_t(const BufferInfo&)>& series_of);

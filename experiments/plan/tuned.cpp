@@ -68,6 +68,13 @@ Evaluation evaluate_tuned(const Problem& problem, bool choose_micro_batch, int s
     return choose_micro_batch ? evaluate_best_micro_batch(problem, "spillway", steps, evaluate_one)
                               : evaluate_one(problem, "spillway", steps);
   };
+  if (!best) {  // what was spent has brought nothing: once more as much
+    PlanSearch again(pricer, more_of(limits, pricer), bounds);
+    again.make_room();
+    best = again.best();
+    if (best) again.run_near({best->first.micro_batch, best->second.settled});
+    best = again.best();
+  }
   const bool is_found = best.has_value();
   if (!best) {
     Evaluation own = by_default();

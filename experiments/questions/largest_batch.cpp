@@ -44,7 +44,8 @@ class BatchSearch {
     if (several_ > 0) {
       take(several_, parts_that_fit(several_, 1));
       if (!unlimited()) take_most_of_halves();
-      // Smaller micro-batches may leave room for a few sequences more.
+      // Smaller micro-batches may leave room for more sequences.
+      if (!unlimited()) begin();
       while (!unlimited() && take_smaller()) {
       }
       if (unlimited() && answer_.batch < most_) take_most();
@@ -179,7 +180,8 @@ class BatchSearch {
     if (more != known_.end() && more->second) answer_.full = full_tiers(more->second->need);
     const bool has_most_parts =
         answer_.batch / answer_.micro_batch >= most_parts(answer_.micro_batch);
-    if (answer_.batch == most_ || ((unlimited() || has_most_parts) && !is_least_)) {
+    const bool is_most = !is_least_ && (unlimited() || (has_most_parts && !is_cut_short()));
+    if (answer_.batch == most_ || is_most) {
       answer_.end = End::most_tried;
     } else if (is_least_ || is_cut_short()) {
       answer_.end = End::most_tasks;

@@ -271,38 +271,29 @@ void PlanSearch::try_other_seeds() {
   }
 }
 
-// The policy's own plan; then from the plans that lack least memory, whatever it costs of time: a
-// seed settles in few changes.
+// At each micro-batch, the largest first, whose plans are priced soonest: the policy's own plan,
+// and the two that lack least memory with whatever makes room, whatever it costs of time. A seed
+// settles in few changes.
 void PlanSearch::make_room() {
-  std::vector<Trial> by_default;
-  for (const std::int64_t micro_batch : micro_batches())
-    by_default.push_back({micro_batch, "spillway"});
-  price_all(by_default);
-  for (const Trial& trial : by_default) {
-    const auto known = pricer_.known().find(trial);
-    if (known == pricer_.known().end() || !known->second.fits) continue;
-    found_.push_back({trial.micro_batch,
-                      plan_of(pricer_.problem_with(trial.micro_batch), known->second.settled),
-                      known->second});
-  }
-  if (!found_.empty()) return;
-  std::vector<std::pair<double, const std::pair<const Trial, TrialPrice>*>> nearest;
-  for (const auto& one : pricer_.known()) {
-    if (!one.second.runs || one.second.fits) continue;
-    nearest.emplace_back(pricer_.overshoot(one.second), &one);
-  }
-  std::stable_sort(nearest.begin(), nearest.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
-  if (nearest.size() > jobs_of_round) nearest.resize(jobs_of_round);
-  std::vector<Settled> plans;
-  for (const auto& [lacking, one] : nearest) {
-    const auto& [trial, price] = *one;
-    plans.push_back(
-        {trial.micro_batch, plan_of(pricer_.problem_with(trial.micro_batch), price.settled), {}});
-  }
-  settle_all(plans, 40);
-  for (Settled& one : plans) {
-    if (one.price.fits) found_.push_back(std::move(one));
+  std::vector<std::int64_t> sizes = micro_batches();
+  std::sort(sizes.rbegin(), sizes.rend());
+  for (const std::int64_t micro_batch : sizes) {
+    price_all({{micro_batch, "spillway"}});
+    std::vector<PricedTrial> nearest;
+    for (const auto& one : pricer_.known()) {
+      if (one.first.micro_batch == micro_batch && one.second.runs) nearest.push_back(one);
+    }
+    std::stable_sort(nearest.begin(), nearest.end(), [&](const auto& a, const auto& b) {
+      return pricer_.overshoot(a.second) < pricer_.overshoot(b.second);
+    });
+    if (nearest.size() > 2) nearest.resize(2);
+    std::vector<Settled> plans;
+    for (const auto& [trial, price] : nearest)
+      plans.push_back({micro_batch, plan_of(pricer_.problem_with(micro_batch), price.settled), {}});
+    settle_all(plans, 40);
+    for (Settled& one : plans) {
+      if (one.price.fits) found_.push_back(std::move(one));
+    }
   }
 }
 

@@ -47,6 +47,8 @@ class PlanSearch {
   // Looks at that plan, at seeds of the case with the least bound, and at their neighbours only.
   void run_near(const Trial& plan);
 
+  // Of the plans that were priced, those that lack least memory are changed until they fit.
+  void make_room();
   // The plan of the lowest rank, whose policy is one of the plans' or a built-in's.
   std::optional<std::pair<Trial, TrialPrice>> best() const;
 
@@ -63,7 +65,6 @@ class PlanSearch {
   void settle_all(std::vector<Settled>& all, int most_prices = 10);
   void try_cases();
   void try_other_seeds();
-  void make_room();
   void try_writing_less();
   std::vector<Settled> starts() const;
   const PlanSpace& space_of(std::int64_t micro_batch) const;
