@@ -78,7 +78,7 @@ std::string stages_text(const std::vector<StageEvaluation>& stages) {
       text += fmt::format("  {:>10}", format_bytes(static_cast<double>(bytes)));
     text += "\n";
   }
-  return text + "below: of stage 0\n";
+  return text + "  ssd: without copies of optimizer state for commits\nbelow: of stage 0\n";
 }
 
 void print_result(const Candidate& candidate, const SimulationResult& result,

@@ -172,7 +172,8 @@ void print_result(const TuneResult& result, double seconds) {
   fmt::print("{}memory: {}\n{}", wear_text(best.wear, problem.machine), to_text(margin_of(best)),
              memory_text(best));
   print_relaxations(result.relaxations);
-  print_plans("the best of each policy but spillway", result.runners_up, simulated.step_seconds);
+  print_plans("the best of each policy but spillway, of the settings tried", result.runners_up,
+              simulated.step_seconds);
   print_plans("no plan found is better in all of time, memory and writes", result.front,
               simulated.step_seconds);
   fmt::print("{} plans priced in {:.1f} s{}\n", result.explored, seconds,

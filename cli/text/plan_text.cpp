@@ -61,7 +61,7 @@ std::string commits_text(const Wear& wear) {
     text += fmt::format(" and every {} for the checkpoints", wear.also_every);
   if (wear.store.captured() == 0) return text + ", at no extra writes of state";
   return text + fmt::format(", each writes {} of optimizer state that rests in memory",
-                            bytes_text(wear.store.captured()));
+                            format_bytes(static_cast<double>(wear.store.captured()) * wear.stores));
 }
 
 std::vector<std::string> each_named(const std::vector<std::string>& policies) {

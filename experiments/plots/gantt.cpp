@@ -32,7 +32,7 @@ constexpr std::array<GanttClass, 10> classes = {{{"forward", "#56B4E9"},
                                                  {"copy to the host", "#606060"},
                                                  {"SSD read", "#CC79A7"},
                                                  {"SSD write", "#D55E00"},
-                                                 {"between ranks", "#F0E442"},
+                                                 {"between GPUs", "#F0E442"},
                                                  {"gradient of weights", "#8C564B"}}};
 
 // Index into classes; nothing for a barrier, which does no work.
@@ -224,7 +224,10 @@ std::string subtitle(const Schedule& schedule, const SimulationResult& result,
   const Problem& problem = schedule.problem();
   const double seconds = static_cast<double>(window.end_ns - window.begin_ns) * 1e-9;
   const std::string ranks =
-      problem.workload.ranks > 1 ? fmt::format(" on {} ranks", problem.workload.ranks) : "";
+      problem.workload.ranks > 1      ? fmt::format(" on {} ranks", problem.workload.ranks)
+      : problem.workload.pipeline > 1 ? fmt::format(" on {} stages, of which stage {} is shown",
+                                                    problem.workload.pipeline, problem.rank)
+                                      : "";
   // Steps may take turns.
   const std::string mean = format_seconds(result.step_seconds);
   const std::string beside = mean == format_seconds(seconds) ? "" : fmt::format(" (mean {})", mean);

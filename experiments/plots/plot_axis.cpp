@@ -154,11 +154,20 @@ std::string setting_label(const std::string& key) {
 
 std::string lane_label(const std::string& lane) {
   static const std::vector<std::pair<Lane, std::string>> labels = {
-      {Lane::gpu_compute, "GPU compute"},    {Lane::pcie_h2d, "PCIe to the GPU"},
-      {Lane::pcie_d2h, "PCIe from the GPU"}, {Lane::ssd_read, "SSD reads"},
-      {Lane::ssd_write, "SSD writes"},       {Lane::cpu_optimizer, "CPU optimizer"},
-      {Lane::host_sync, "host thread"},      {Lane::ranks_gather, "ranks: gather"},
-      {Lane::ranks_reduce, "ranks: reduce"}, {Lane::ranks_spread, "ranks: spread"}};
+      {Lane::gpu_compute, "GPU compute"},
+      {Lane::pcie_h2d, "PCIe to the GPU"},
+      {Lane::pcie_d2h, "PCIe from the GPU"},
+      {Lane::ssd_read, "SSD reads"},
+      {Lane::ssd_write, "SSD writes"},
+      {Lane::cpu_optimizer, "CPU optimizer"},
+      {Lane::host_sync, "host thread"},
+      {Lane::ranks_gather, "ranks: gather"},
+      {Lane::ranks_reduce, "ranks: reduce"},
+      {Lane::ranks_spread, "ranks: spread"},
+      {Lane::stage_in, "stage: inputs come"},
+      {Lane::stage_out, "stage: outputs go"},
+      {Lane::stage_gradient_in, "stage: gradients come"},
+      {Lane::stage_gradient_out, "stage: gradients go"}};
   for (const auto& [of, label] : labels) {
     if (lane == to_string(of)) return label;
   }

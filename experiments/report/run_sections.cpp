@@ -14,7 +14,7 @@ std::vector<std::pair<double, double>> over_steps(const std::vector<StepPoint>& 
   std::vector<std::pair<double, double>> points;
   for (const StepPoint& step : steps) {
     const std::optional<double> y = value(step);
-    if (y) points.emplace_back(static_cast<double>(step.step), *y);
+    if (y) points.emplace_back(static_cast<double>(step.step + 1), *y);
   }
   return points;
 }
@@ -109,8 +109,8 @@ std::vector<Chart> charts_of(const RunHistory& history) {
                 false,
                 true};
   if (const auto predicted = history.start().predicted_step_seconds) {
-    const auto first = static_cast<double>(steps.front().step);
-    const auto last = static_cast<double>(steps.back().step);
+    const auto first = static_cast<double>(steps.front().step + 1);
+    const auto last = static_cast<double>(steps.back().step + 1);
     time.series.push_back(
         {"predicted", Style::dashed_line, {{first, *predicted}, {last, *predicted}}});
   }

@@ -56,8 +56,8 @@ Relaxed with_more_gpu_memory(const Machine& machine, const std::string& limit) {
   Machine::Gpu& gpu = relaxed.machine.gpu;
   gpu.memory += more;
   if (gpu.limit > 0) gpu.limit += more;
-  relaxed.what.changes = {
-      {limit.empty() ? "gpu.memory" : limit, size_text(gpu.memory + gpu.workspaces + gpu.context)}};
+  relaxed.what.changes = {{limit.empty() ? "gpu.memory" : limit,
+                           size_text(limit.empty() ? gpu.memory + gpu.context : gpu.limit)}};
   return relaxed;
 }
 

@@ -11,8 +11,10 @@
 #include <optional>
 #include <utility>
 
+#include "base/errors.hpp"
 #include "base/units.hpp"
 #include "policies/machine/machine_account.hpp"
+#include "policies/machine/rank_share.hpp"
 
 namespace spillway {
 
@@ -422,7 +424,8 @@ class Assumptions {
         values_.push_back(value({key}, format_bytes(bytes)));
     };
     const Machine::Host& host = machine_.host;
-    told("gpu.memory", static_cast<double>(machine_.gpu.memory));
+    const Machine::Gpu& gpu = machine_.gpu;  // the key is of the card, with its context
+    told("gpu.memory", static_cast<double>(gpu.memory + (gpu.limit == 0 ? gpu.context : 0)));
     if (machine_.backend() == Backend::cuda)
       told("gpu.context", static_cast<double>(machine_.gpu.context), "none");
     told("host.memory", static_cast<double>(host.memory));
@@ -445,7 +448,17 @@ class Assumptions {
 std::string AssumedValue::name() const { return fmt::format("{}", fmt::join(keys, " and ")); }
 
 std::vector<AssumedValue> assumed_values(const Machine& machine) {
-  return Assumptions(machine).take();
+  std::vector<AssumedValue> all = Assumptions(machine).take();
+  if (machine.cluster.sharing == 1) return all;
+  // Keys are of the whole computer, what is set of a rank's share of it.
+  const std::vector<AssumedValue> whole = Assumptions(whole_of(machine)).take();
+  SPILLWAY_ASSERT(whole.size() == all.size());
+  for (std::size_t k = 0; k < all.size(); ++k) {
+    all[k].value = whole[k].value;
+    all[k].low = whole[k].low;
+    all[k].high = whole[k].high;
+  }
+  return all;
 }
 
 }  // namespace spillway

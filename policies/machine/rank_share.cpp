@@ -4,27 +4,44 @@
 
 namespace spillway {
 
+namespace {
+
+// What ranks share, each with its part: parts of a rate by `rate`, of bytes by `bytes`.
+template <class Rate, class Bytes>
+void for_shared(Machine& machine, const Rate& rate, const Bytes& bytes) {
+  Machine::Host& host = machine.host;
+  Machine::Ssd& ssd = machine.ssd;
+  for (double* one : {&host.bandwidth, &host.io_bandwidth, &host.cores,
+                      &host.adam_params_per_second, &host.adam_cores, &ssd.read, &ssd.write,
+                      &ssd.total, &ssd.cache_write, &ssd.cache_recovery, &machine.cluster.nic})
+    rate(*one);
+  for (auto& [count, row] : ssd.by_count) {
+    for (double* one : {&row.read, &row.write, &row.total}) rate(*one);
+  }
+  for (std::uint64_t* one : {&host.memory, &host.reserved, &host.beside, &ssd.capacity, &ssd.cache})
+    bytes(*one);
+}
+
+}  // namespace
+
 Machine rank_share(const Machine& node, std::int64_t ranks) {
   SPILLWAY_ASSERT(ranks >= 1 && node.cluster.sharing == 1, "a share is taken once");
   if (ranks == 1) return node;
   Machine rank = node;
   rank.cluster.sharing = ranks;
-  const auto parts = static_cast<double>(ranks);
-  const auto whole = static_cast<std::uint64_t>(ranks);
-  for (double* rate :
-       {&rank.host.bandwidth, &rank.host.io_bandwidth, &rank.host.cores,
-        &rank.host.adam_params_per_second, &rank.host.adam_cores, &rank.ssd.read, &rank.ssd.write,
-        &rank.ssd.total, &rank.ssd.cache_write, &rank.ssd.cache_recovery, &rank.cluster.nic})
-    *rate /= parts;
-  for (std::uint64_t* bytes : {&rank.host.memory, &rank.host.reserved, &rank.host.beside,
-                               &rank.ssd.capacity, &rank.ssd.cache})
-    *bytes /= whole;
-  for (auto& [count, row] : rank.ssd.by_count) {
-    row.read /= parts;
-    row.write /= parts;
-    row.total /= parts;
-  }
+  for_shared(
+      rank, [&](double& rate) { rate /= static_cast<double>(ranks); },
+      [&](std::uint64_t& bytes) { bytes /= static_cast<std::uint64_t>(ranks); });
   return rank;
+}
+
+Machine whole_of(const Machine& rank) {
+  Machine node = rank;
+  node.cluster.sharing = 1;
+  for_shared(
+      node, [&](double& rate) { rate *= static_cast<double>(rank.cluster.sharing); },
+      [&](std::uint64_t& bytes) { bytes *= static_cast<std::uint64_t>(rank.cluster.sharing); });
+  return node;
 }
 
 }  // namespace spillway

@@ -11,5 +11,7 @@ namespace spillway {
 // rank, simulated by itself, takes as long as all of them together (docs/ranks.md). What is a GPU's
 // own stays: the GPU, its links to the host and to its peers, the bandwidth of one core.
 Machine rank_share(const Machine& node, std::int64_t ranks);
+// The node of which `rank` is a share; bytes to the number of ranks.
+Machine whole_of(const Machine& rank);
 
 }  // namespace spillway

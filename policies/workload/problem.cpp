@@ -194,9 +194,8 @@ void Problem::validate() const {
         fmt::format("{} ranks and {} stages: the pipelines of several ranks are not trained beside "
                     "each other",
                     workload.ranks, workload.pipeline),
-        "use " + Setting{"pipeline", std::to_string(workload.processes())} +
-            " on all of them, or leave " + Setting{"pipeline"} +
-            " out; `spillway pipeline` simulates replicas of whole stages");
+        "leave " + Setting{"ranks"} + " out, or " + Setting{"pipeline"} +
+            "; `spillway pipeline` simulates replicas of whole stages");
   }
   if (workload.pipeline > 1 && workload.gradient_groups > 1) {
     throw InputError(

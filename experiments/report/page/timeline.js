@@ -12,7 +12,7 @@ const Timelines = (() => {
     {name: "copy to the host", colour: "grey", text: "#10151c", kinds: ["d2h"]},
     {name: "SSD read", colour: "purple", text: "#10151c", kinds: ["read"]},
     {name: "SSD write", colour: "vermillion", text: "#10151c", kinds: ["write"]},
-    {name: "between ranks", colour: "yellow", text: "#10151c",
+    {name: "between GPUs", colour: "yellow", text: "#10151c",
      kinds: ["all_gather", "reduce_scatter", "all_reduce", "norms_reduce"]},
     {name: "other", colour: "grey", text: "#10151c", kinds: []}
   ];
