@@ -5,6 +5,7 @@
 #include "base/errors.hpp"
 #include "experiments/plan/all_ranks.hpp"
 #include "experiments/plan/wear.hpp"
+#include "policies/machine/memory_beside.hpp"
 
 namespace spillway {
 
@@ -14,10 +15,11 @@ constexpr std::int64_t tasks_per_visit = 12;  // of a layer by a micro-batch, at
 // One step is close to the peaks of more; what is found is verified with as many as asked for.
 constexpr int trial_steps = 1;
 
-// The sizes that are not as they were, rounded up.
-void round_up(Sizes& sizes, const Sizes& before) {
+// The sizes that are not as they were, rounded up with what lies beside them: so they are given.
+void round_up(Sizes& sizes, const Sizes& before, const Problem& problem) {
+  const Sizes beside = {problem.machine.gpu.workspaces, memory_beside(problem), 0};
   for (std::size_t t = 0; t < sizes.size(); ++t) {
-    if (sizes[t] != before[t]) sizes[t] = rounded(sizes[t], true);
+    if (sizes[t] != before[t]) sizes[t] = rounded(sizes[t] + beside[t], true) - beside[t];
   }
 }
 
@@ -157,13 +159,13 @@ std::optional<Sizes> FitTrials::least_sizes(const Way& way) {
   Sizes sizes = before;
   if (!raise(sizes, way, few)) return {};
   lower(sizes, way, few);
-  round_up(sizes, before);
+  round_up(sizes, before, question_.problem);
   // Lowering may have used up what a remedy may take; what it has found is not thrown away for
   // that.
   trials_left_ = std::max(trials_left_, bounds_.trials / 10);
   tasks_left_ = std::max(tasks_left_, bounds_.tasks_of_remedy / 2);
   if (!raise(sizes, way, question_.steps)) return {};
-  round_up(sizes, before);
+  round_up(sizes, before, question_.problem);
   const std::optional<Need> verified = need_with(sizes, way, question_.steps);
   if (!verified || !verified->fits()) return {};
   return sizes;

@@ -225,15 +225,14 @@ std::string subtitle(const Schedule& schedule, const SimulationResult& result,
   const double seconds = static_cast<double>(window.end_ns - window.begin_ns) * 1e-9;
   const std::string ranks =
       problem.workload.ranks > 1      ? fmt::format(" on {} ranks", problem.workload.ranks)
-      : problem.workload.pipeline > 1 ? fmt::format(" on {} stages, of which stage {} is shown",
-                                                    problem.workload.pipeline, problem.rank)
+      : problem.workload.pipeline > 1 ? fmt::format(" on {} stages", problem.workload.pipeline)
                                       : "";
   // Steps may take turns.
   const std::string mean = format_seconds(result.step_seconds);
   const std::string beside = mean == format_seconds(seconds) ? "" : fmt::format(" (mean {})", mean);
   return fmt::format(
       "{}{}, batch {}{} in {} micro-batch{} of {}, sequence {}, {}; step {} of {}, {}{}; {:.0f} "
-      "tokens/s{}{}",
+      "tokens/s{}{}{}",
       options_of(schedule.policy()), problem.machine.name, problem.workload.batch, ranks,
       problem.workload.micro_batches(), problem.workload.micro_batches() == 1 ? "" : "es",
       problem.workload.micro_batch, problem.workload.sequence,
@@ -242,7 +241,8 @@ std::string subtitle(const Schedule& schedule, const SimulationResult& result,
       problem.overrides.empty()
           ? ""
           : fmt::format("; set by hand: {}", fmt::join(problem.overrides, ", ")),
-      !result.extrapolates.empty() ? "; extrapolated" : "");
+      !result.extrapolates.empty() ? "; extrapolated" : "",
+      problem.workload.pipeline > 1 ? fmt::format("; shown is stage {}", problem.rank) : "");
 }
 
 }  // namespace

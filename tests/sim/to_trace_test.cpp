@@ -63,3 +63,23 @@ TEST_CASE("Memory samples of a real schedule are in order of time and within the
   }
   CHECK(trace.memory.size() > 10);
 }
+
+TEST_CASE("A buffer that takes bytes of another one before that is done with the rest has them") {
+  Problem problem;
+  problem.model = load_model("gpt-13b");
+  problem.machine = load_machine("rtx4090-2ssd", {"host.memory=400GB", "ssd.count=4"});
+  problem.workload = {16, 2, 1024, Precision::bf16, GradientWidth::automatic};
+  const Schedule schedule =
+      build_schedule(problem,
+                     "spillway:order.snake=on,order.delayed=0,parameters.rest=host:1,"
+                     "optimizer_state.rest=host:0.658+ssd:0.342,checkpoints.rest=host:1",
+                     3);
+  const Trace trace = to_trace(schedule, simulate(schedule));
+  std::uint64_t most = 0;
+  const std::uint64_t planned = schedule.use(Tier::host).peak_bytes;
+  for (const MemorySample& sample : trace.memory) {
+    if (static_cast<Tier>(sample.tier) == Tier::host) most = std::max(most, sample.bytes);
+  }
+  CHECK(most <= planned);
+  CHECK(most > planned / 100 * 99);
+}

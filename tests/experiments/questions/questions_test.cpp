@@ -101,6 +101,21 @@ TEST_CASE("the largest batch is that of all ranks, and one more of each does not
   CHECK(best_plan(planner, more, false));
 }
 
+TEST_CASE("a largest batch that others surpass is not said to be without an end", "[slow]") {
+  ProblemRequest request;
+  request.model = "gpt-30b";
+  request.machine = "rtx3090-2ssd";
+  request.overrides = {"host.memory=64GiB"};
+  PlansAsked plans = asked({"greedysnake"});
+  const LargestBatch any = largest_batch(request.problem(), planner_of(plans));
+  CHECK(any.batch > 256);  // which one sequence at a time makes up with as many as are tried
+  CHECK(any.end != LargestBatch::End::most_tried);
+  request.workload["micro_batch"] = "8";
+  plans.choose_micro_batch = false;
+  const LargestBatch of_8 = largest_batch(request.problem(), planner_of(plans));
+  CHECK((any.end == LargestBatch::End::most_tasks || any.batch >= of_8.batch));
+}
+
 TEST_CASE("the largest batch keeps to the micro-batch that is set") {
   Problem problem = tiny(3);
   problem.machine.host.memory = 20'000'000;

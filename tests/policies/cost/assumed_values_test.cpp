@@ -8,6 +8,7 @@
 #include <set>
 #include <sstream>
 
+#include "policies/machine/rank_share.hpp"
 #include "test_paths.hpp"
 #include "tests/policies/machine/machine_text.hpp"
 
@@ -41,6 +42,24 @@ Machine at(const Machine& machine, const std::string& key, bool low) {
 }
 
 }  // namespace
+
+TEST_CASE("Assumed values are those of the file, also of a rank that has a part of them") {
+  const Machine node = load_machine("a100-80gb-4gpu");
+  const std::vector<AssumedValue> of_node = assumed_values(node),
+                                  of_rank = assumed_values(rank_share(node, 4));
+  REQUIRE(of_rank.size() == of_node.size());
+  for (std::size_t k = 0; k < of_node.size(); ++k) {
+    CHECK(of_rank[k].name() == of_node[k].name());
+    CHECK(of_rank[k].value == of_node[k].value);
+    CHECK(of_rank[k].low == of_node[k].low);
+  }
+  // What is set is the rank's.
+  Machine lower = rank_share(node, 4);
+  const AssumedValue* bandwidth = find(of_rank, "host.bandwidth");
+  REQUIRE(bandwidth != nullptr);
+  bandwidth->set_low(lower);
+  CHECK(lower.host.bandwidth == Approx(0.8 * node.host.bandwidth / 4));
+}
 
 TEST_CASE("A file without law, pageable rate and Adam rates: these are assumed, with ranges") {
   const Machine machine = small();

@@ -94,6 +94,11 @@ TEST_CASE("A rank has its share of a node") {
   CHECK(rank.cluster.nvlink == 200e9);
   CHECK(rank.gpu.memory == node.gpu.memory);
   CHECK(rank.pcie.h2d == node.pcie.h2d);
+  const Machine again = whole_of(rank);
+  CHECK(again.cluster.sharing == 1);
+  CHECK(again.host.bandwidth == Approx(node.host.bandwidth));
+  CHECK(again.ssd.write == Approx(node.ssd.write));
+  CHECK(node.host.memory - again.host.memory < 8);
 }
 
 TEST_CASE("What no cluster has is refused where it stands") {
