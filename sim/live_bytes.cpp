@@ -55,11 +55,18 @@ std::vector<LiveSample> live_bytes(
   const auto& buffers = schedule.buffers();
   std::array<Owners, tier_count> owners;
   std::vector<std::int64_t> handed_over(buffers.size(), 0);  // before the buffer's last task ends
+  std::vector<std::size_t> in_order;  // of first use, in which memory is given to them
   for (std::size_t k = 0; k < buffers.size(); ++k) {
     const BufferInfo& buffer = buffers[k];
+    if (buffer.persistent) live[series_of(buffer)] += static_cast<std::int64_t>(buffer.bytes);
+    if (!buffer.persistent && buffer.first_use != none && buffer.bytes > 0) in_order.push_back(k);
+  }
+  std::stable_sort(in_order.begin(), in_order.end(), [&](std::size_t a, std::size_t b) {
+    return buffers[a].first_use < buffers[b].first_use;
+  });
+  for (const std::size_t k : in_order) {
+    const BufferInfo& buffer = buffers[k];
     const std::uint16_t series = series_of(buffer);
-    if (buffer.persistent) live[series] += static_cast<std::int64_t>(buffer.bytes);
-    if (buffer.persistent || buffer.first_use == none || buffer.bytes == 0) continue;
     const std::int64_t start = times[buffer.first_use].start_ns;
     changes.push_back({start, series, static_cast<std::int64_t>(buffer.bytes)});
     owners[static_cast<std::size_t>(buffer.tier)].take(
@@ -72,9 +79,8 @@ std::vector<LiveSample> live_bytes(
           handed_over[owner] += bytes;
         });
   }
-  for (std::size_t k = 0; k < buffers.size(); ++k) {
+  for (const std::size_t k : in_order) {
     const BufferInfo& buffer = buffers[k];
-    if (buffer.persistent || buffer.first_use == none) continue;
     const auto bytes = static_cast<std::int64_t>(buffer.bytes) - handed_over[k];
     if (bytes > 0) changes.push_back({times[buffer.last_use].end_ns, series_of(buffer), -bytes});
   }

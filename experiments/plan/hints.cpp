@@ -295,9 +295,10 @@ class Search {
       if (question_.settle) question_.settle(settled);
       return evaluate(settled, policy, steps);
     };
-    return evaluate_tuned(there, question_.choose_micro_batch, question_.steps, evaluate_one,
-                          question_.settle)
-        .result.has_value();
+    return evaluate_candidates(there, question_.choose_micro_batch, {"spillway"},
+                               {question_.durability, {}}, question_.steps, evaluate_one,
+                               question_.settle)
+        .chosen.has_value();
   }
 
   // Both, where neither is enough by itself.

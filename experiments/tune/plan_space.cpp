@@ -155,8 +155,11 @@ bool PlanSpace::take_less_gpu(Plan& plan) const {
   };
   // Of hardly anything it is not worth while to look where half of it leads.
   constexpr double hardly_any = 0.05;
-  if (plan.saved.rest && saved.level_of(plan.saved.saves) < hardly_any)
+  if (plan.saved.rest && layers_on_gpu(*plan.saved.rest, layers) > 0 &&
+      saved.level_of(plan.saved.saves) < hardly_any) {
     plan.saved.rest = with_layers_on_gpu(*plan.saved.rest, layers, 0);
+    return true;
+  }
   if (plan.saved.rest && halve_on_gpu(*plan.saved.rest)) return true;
   if (halve_on_gpu(plan.checkpoints.rest)) return true;
   const double level = saved.level_of(plan.saved.saves);

@@ -27,6 +27,8 @@ Relaxed with_one_more_drive(const Machine& machine) {
     ssd = parse_machine(machine_to_toml(machine), machine.name,
                         {assignment(relaxed.what.changes.front())})
               .ssd;
+    // The text of a machine has no ssd.ceiling, beyond which no cache is written.
+    ssd.cache_write = std::min(ssd.cache_write, std::max(machine.ssd.cache_write, ssd.total));
     return relaxed;
   }
   const double more = 1 + 1 / static_cast<double>(ssd.count);

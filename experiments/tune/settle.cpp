@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <utility>
 
 namespace spillway {
 
@@ -24,25 +23,19 @@ class Settling {
 
   // Changes a plan that does not fit; false: nothing is left to change.
   bool shrink(Settled& one) {
-    if (over(one, Tier::gpu) > 0 && is_gpu_lowered_) {
-      before_ = one;
+    if (over(one, Tier::gpu) > 0 && !is_gpu_least_) {
+      constexpr auto gpu = static_cast<std::size_t>(Tier::gpu);
+      if (!least_gpu_ || one.price.peaks[gpu] < least_gpu_->price.peaks[gpu]) least_gpu_ = one;
       if (space_.take_less_gpu(one.plan)) return true;
+      // Of the changes some may have taken more.
+      is_gpu_least_ = true;
+      one = *least_gpu_;
     }
-    before_.reset();
     if (over(one, Tier::host) > 0) {
       if (ssd_ > 0 && space_.move_to_ssd(one.plan, over(one, Tier::host))) return true;
       return save_less(one.plan) || space_.take_less_host(one.plan, over(one, Tier::gpu) <= 0);
     }
     return over(one, Tier::ssd) > 0 && space_.move_to_ssd(one.plan, -over(one, Tier::ssd));
-  }
-
-  // Undoes a change for the GPU that took more of it, the last one: others than that do not help
-  // it.
-  void undo_what_took_more(Settled& one) {
-    constexpr auto gpu = static_cast<std::size_t>(Tier::gpu);
-    if (!before_ || one.price.peaks[gpu] <= before_->price.peaks[gpu]) return;
-    one = *std::exchange(before_, std::nullopt);
-    is_gpu_lowered_ = false;
   }
 
   // The plan with what host memory has left in use; false: nothing is left, or nothing to put in.
@@ -67,8 +60,8 @@ class Settling {
   Pricer& pricer_;
   const PlanSpace& space_;
   const double gpu_, host_, ssd_;
-  std::optional<Settled> before_;  // the last change, if that was one for the GPU
-  bool is_gpu_lowered_ = true;     // further changes may take less of it
+  std::optional<Settled> least_gpu_;  // of the plans before changes for the GPU
+  bool is_gpu_least_ = false;         // there are no further changes for it
 };
 
 }  // namespace
@@ -89,7 +82,6 @@ Settled settle(Pricer& pricer, const PlanSpace& space, std::int64_t micro_batch,
   for (; prices < most_prices && one.price.runs && !one.price.fits; ++prices) {
     if (!settling.shrink(one)) return one;
     settling.price(one);
-    settling.undo_what_took_more(one);
   }
   for (; fills && prices < most_prices && one.price.fits; ++prices) {
     Settled fuller = one;

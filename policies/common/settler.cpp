@@ -113,10 +113,12 @@ Schedule sooner(Schedule plain, Schedule keeps) {
 
 Schedule Settler::build() {
   // Ordinary schedules are far from too long.
-  if (problem_.model.layers > 4 && tasks_at_first_sight(problem_, steps_) > most_tasks_built / 20)
+  if (problem_.model.layers > 4 && tasks_at_first_sight(problem_, steps_) > most_tasks_built / 20) {
     require_length(problem_, steps_,
-                   std::max(expected_tasks(problem_, with(0), steps_),
+                   std::min(expected_tasks(problem_, with(0), steps_),
                             expected_tasks(problem_, with(last_), steps_)));
+    is_long_ = true;  // what is built whole is looked at by itself
+  }
   const std::size_t chosen = choose();
   Program program = std::move(*program_);
   std::optional<Program> more;
@@ -129,6 +131,10 @@ Schedule Settler::build() {
   if (!more) return plain;
   const std::uint64_t more_trials = tasks_tried_ - more->task_count();
   return sooner(std::move(plain), std::move(*more).finish(policy, steps_, more_trials));
+}
+
+void Settler::require_length_of(std::size_t k) const {
+  require_length(problem_, steps_, expected_tasks(problem_, with(k), steps_));
 }
 
 std::optional<Settler::Grounds> Settler::grounds() const {

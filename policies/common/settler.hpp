@@ -90,6 +90,7 @@ class Settler {
     return extent_of(program);
   }
   virtual TierBytes whole_extent(std::size_t k) {
+    if (is_long_) require_length_of(k);
     program_ = full(k);
     return extent_of(*program_);
   }
@@ -99,6 +100,7 @@ class Settler {
   int steps_;
 
  private:
+  void require_length_of(std::size_t k) const;
   Plan plan(std::size_t k) const { return policy_of(with(k))->plan(problem_, Costs(problem_)); }
   bool keeps_any(std::size_t k) const {
     const auto given = retention_of(with(k));
@@ -182,6 +184,7 @@ class Settler {
   std::map<std::size_t, TierBytes> live_;  // of trials, by alternative
   std::uint64_t tasks_tried_ = 0;
   std::set<std::size_t> tried_;  // alternatives
+  bool is_long_ = false;         // perhaps too long to be built
   std::uint64_t most_on_ssd_ = 0;
 };
 

@@ -92,7 +92,8 @@ class Spillway : public Policy {
   // Where not even all of it on the SSD leaves room: gradients do not wait in host memory for the
   // next step, then little is fetched ahead and updates are in small parts. What is given stays.
   void add_frugal(std::vector<PolicyOptions>& all, const Problem& problem) const {
-    PolicyOptions last = problem.machine.ssd.capacity > 0 ? all.back() : all.front();
+    if (problem.machine.ssd.capacity == 0) all.resize(1);  // the others cannot be
+    PolicyOptions last = all.back();
     const auto add = [&](const PolicyOptions& options) {
       const std::size_t before = last.size();
       for (const auto& [name, value] : options) {

@@ -1,5 +1,6 @@
 #include "sim/to_trace.hpp"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "tests/policies/cost/problems.hpp"
@@ -82,4 +83,45 @@ TEST_CASE("A buffer that takes bytes of another one before that is done with the
   }
   CHECK(most <= planned);
   CHECK(most > planned / 100 * 99);
+}
+
+TEST_CASE("Of what is live every byte counts once, whichever buffer was made first") {
+  Problem problem;
+  problem.model = load_model("gpt-6b");
+  problem.machine = load_machine("rtx4090-2ssd");
+  problem.workload = {8, 2, 1024, Precision::bf16, GradientWidth::automatic};
+  // The embedding's two gradients are made together, and used apart.
+  const Schedule schedule = build_schedule(
+      problem,
+      "spillway:order.snake=on,order.delayed=0,parameters.rest=ssd:1,optimizer_state.rest=ssd:1,"
+      "checkpoints.rest=ssd:1,gradients.head_waits=host",
+      2);
+  const SimulationResult result = simulate(schedule);
+  const Trace trace = to_trace(schedule, result);
+  // The bytes of all buffers between their first task and their last, those of two once.
+  const auto live_at = [&](std::int64_t time_ns) {
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> runs;
+    for (const BufferInfo& one : schedule.buffers()) {
+      if (one.tier != Tier::host || one.bytes == 0) continue;
+      const bool is_live = one.persistent || (one.first_use != none &&
+                                              result.tasks[one.first_use].start_ns <= time_ns &&
+                                              result.tasks[one.last_use].end_ns > time_ns);
+      if (is_live) runs.emplace_back(one.offset, one.offset + one.bytes);
+    }
+    std::sort(runs.begin(), runs.end());
+    std::uint64_t bytes = 0, end = 0;
+    for (const auto& [from, to] : runs) {
+      bytes += to - std::min(to, std::max(from, end));
+      end = std::max(end, to);
+    }
+    return bytes;
+  };
+  int samples = 0;
+  for (const MemorySample& sample : trace.memory) {
+    if (static_cast<Tier>(sample.tier) != Tier::host || ++samples % 7 != 0) continue;
+    const std::uint64_t live = live_at(sample.time_ns);
+    REQUIRE(sample.bytes <= live);
+    REQUIRE(static_cast<double>(sample.bytes) >= 0.97 * static_cast<double>(live));
+  }
+  CHECK(samples > 100);
 }

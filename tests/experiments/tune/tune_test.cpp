@@ -169,6 +169,18 @@ TEST_CASE("a search makes room where none of its starts fits") {
   CHECK(nearest.schedule.use(Tier::gpu).peak_bytes <= problem.machine.gpu.memory);
 }
 
+TEST_CASE("with more GPU memory a search does not lose what it finds with less") {
+  Problem problem;
+  problem.model = load_model("gpt-13b");
+  problem.machine = load_machine("rtx4090-2ssd");
+  problem.workload = {8, 1, 1024, Precision::bf16, GradientWidth::automatic};
+  for (const double gpu : {5.02e9, 5.07e9, 5.12e9}) {
+    INFO(gpu);
+    problem.machine.gpu.memory = static_cast<std::uint64_t>(gpu);
+    CHECK(evaluate_tuned(problem, false, 3, evaluate).result);
+  }
+}
+
 TEST_CASE("what moves to the SSD is what can: layers on the GPU take no part") {
   Problem problem;
   problem.model = load_model("gpt-13b");
