@@ -424,11 +424,12 @@ class Assumptions {
         values_.push_back(value({key}, format_bytes(bytes)));
     };
     const Machine::Host& host = machine_.host;
-    const Machine::Gpu& gpu = machine_.gpu;  // the key is of the card, with its context
+    // The keys are of all that is there, also of what no plan may take.
+    const Machine::Gpu& gpu = machine_.gpu;
     told("gpu.memory", static_cast<double>(gpu.memory + (gpu.limit == 0 ? gpu.context : 0)));
     if (machine_.backend() == Backend::cuda)
       told("gpu.context", static_cast<double>(machine_.gpu.context), "none");
-    told("host.memory", static_cast<double>(host.memory));
+    told("host.memory", static_cast<double>(host.memory + host.reserved + host.beside));
     // One of both is enough.
     if (host.reserved_share == 0) told("host.reserved", static_cast<double>(host.reserved), "none");
     if (says_assumed("host.reserved_share"))

@@ -82,3 +82,34 @@ TEST_CASE("A sweep over ranks has the rows that simulate has") {
             std::string::npos);
   }
 }
+
+TEST_CASE("What commits write, and what is assumed, is of all GPUs of the computer") {
+  const Words words = Words{"simulate", "--model",    "gpt-13b", "--machine", "a100-80gb-4gpu",
+                            "--policy", "1f1b",       "--batch", "8",         "--micro-batch",
+                            "1",        "--pipeline", "4"};
+  const json answer = run(words + Words{"--json"}).json();
+  const double of_stage = answer["durability"]["bytes_copied_per_commit"];
+  const double of_all = answer["wear"]["commit_bytes_per_step"].get<double>() *
+                        answer["durability"]["commit_every"].get<double>();
+  CHECK(of_all > 3 * of_stage);
+  const Outcome text = run(words);
+  const std::string marker = "each writes ";
+  const std::size_t at = text.out.find(marker);
+  REQUIRE(at != std::string::npos);
+  CHECK(1e9 * std::stod(text.out.substr(at + marker.size())) == Approx(of_all).epsilon(0.001));
+  const json ranks = simulated({"--sensitivity"});
+  bool is_told = false;
+  for (const json& value : ranks["assumed"]["values"]) {
+    if (value["keys"][0] != "host.bandwidth") continue;
+    is_told = true;
+    CHECK(value["value"] == "300.0 GB/s");  // of the file, not of a rank
+  }
+  CHECK(is_told);
+}
+
+TEST_CASE("Ranks beside stages are refused with what can be done") {
+  const Outcome both = run(Words{"simulate"} + four_gpus +
+                           Words{"--ranks", "4", "--pipeline", "4", "--batch", "16"});
+  CHECK(both.exit_code == 2);
+  CHECK_THAT(both.err, Catch::Contains("leave --ranks out, or --pipeline"));
+}

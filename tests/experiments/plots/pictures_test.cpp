@@ -252,6 +252,20 @@ TEST_CASE("the Gantt chart of every policy can be read, and names lanes by words
   }
 }
 
+TEST_CASE("a Gantt chart of a stage says so, and names the lanes between stages") {
+  ProblemRequest request;
+  request.model = "gpt-13b";
+  request.machine = "a100-80gb-4gpu";
+  request.workload = {{"batch", "8"}, {"micro_batch", "1"}, {"pipeline", "4"}};
+  const Evaluation evaluation = evaluate(request.problem(), "1f1b");
+  REQUIRE(evaluation.result);
+  const Picture picture = gantt_of(evaluation.schedule, *evaluation.result, "gantt-stage");
+  check_readable(picture);
+  const std::string svg = draw(picture, "svg");
+  CHECK_THAT(svg, Catch::Contains("on 4 stages") && Catch::Contains("shown is stage 0"));
+  CHECK_THAT(svg, Catch::Contains("stage: outputs go") && !Catch::Contains("stage.out"));
+}
+
 TEST_CASE("boxes of a Gantt chart are as long as their lanes are busy, however narrow the gaps") {
   ProblemRequest request;
   request.model = "gpt-13b";

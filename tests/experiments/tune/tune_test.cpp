@@ -1,5 +1,6 @@
 #include "experiments/tune/tune.hpp"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
@@ -242,6 +243,27 @@ TEST_CASE("under a limit set by hand more memory is a higher limit") {
           Approx(one.bound_seconds).epsilon(1e-6));
   }
   CHECK(is_told);
+}
+
+TEST_CASE("more GPU memory is so much more of the card, whatever libraries take of a limit") {
+  ProblemRequest request;
+  request.model = "gpt-6b";
+  request.machine = "rtx4090-2ssd";
+  request.workload = {{"batch", "4"}};
+  const Problem problem = request.problem();
+  REQUIRE(problem.machine.gpu.workspaces > 0);
+  TuneOptions options = few_plans(30);
+  options.explains = true;
+  const TuneResult result = tune(problem, options);
+  REQUIRE(result.best);
+  const auto one = std::find_if(
+      result.relaxations.begin(), result.relaxations.end(),
+      [](const Relaxation& relaxed) { return relaxed.name == "8 GB more GPU memory"; });
+  REQUIRE(one != result.relaxations.end());
+  CHECK(one->changes.front().name == "gpu.memory");
+  request.overrides = {assignment(one->changes.front())};
+  CHECK(static_cast<double>(request.problem().machine.gpu.memory) ==
+        Approx(static_cast<double>(problem.machine.gpu.memory) + 8e9).epsilon(1e-5));
 }
 
 TEST_CASE("where nothing fits there is no best plan") {
