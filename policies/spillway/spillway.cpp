@@ -49,7 +49,9 @@ class Spillway : public Policy {
  public:
   Spillway()
       : Policy("spillway", "Spillway",
-               "any plan, field by field, with what is left open as little on the SSD as fits") {
+               "any plan, field by field, with what is left open as little on the SSD as fits; "
+               "where all "
+               "three places are, in still less host memory if that does not do") {
     for (const PlanField& field : plan_fields(plan_)) {
       if (is_option(field)) add(field);
     }
@@ -90,7 +92,8 @@ class Spillway : public Policy {
 
  private:
   // Where not even all of it on the SSD leaves room: gradients do not wait in host memory for the
-  // next step, then little is fetched ahead and updates are in small parts. What is given stays.
+  // next step, then little is fetched ahead and updates are in small parts. What is given stays,
+  // unless that is the default, which no policy's text tells from what is not given.
   void add_frugal(std::vector<PolicyOptions>& all, const Problem& problem) const {
     if (problem.machine.ssd.capacity == 0) all.resize(1);  // the others cannot be
     PolicyOptions last = all.back();
