@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "base/errors.hpp"
 #include "cli/commands.hpp"
 #include "cli/options/problem_options.hpp"
 #include "cli/options/question_options.hpp"
@@ -16,7 +15,6 @@
 #include "cli/text/progress.hpp"
 #include "experiments/questions/questions_json.hpp"
 #include "experiments/watch/training_line.hpp"
-#include "policies/workload/workload_fields.hpp"
 
 namespace spillway::cli {
 
@@ -29,40 +27,6 @@ struct Options {
   bool json = false;
 };
 
-// All of them where none is named.
-FitColumns columns_of(const Options& options) {
-  const bool all = options.largest.empty() && options.least.empty();
-  const auto is_in = [&](const std::vector<std::string>& names, const std::string& name) {
-    return all || std::find(names.begin(), names.end(), name) != names.end();
-  };
-  FitColumns columns;
-  columns.model = is_in(options.largest, "model");
-  columns.batch = is_in(options.largest, "batch");
-  for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd})
-    columns.least[static_cast<std::size_t>(tier)] = is_in(options.least, to_string(tier));
-  return columns;
-}
-
-// The request, where the batch is not a part of any question.
-ProblemOptions asked_problem(const Options& options, const FitColumns& columns) {
-  ProblemOptions problem = options.problem;
-  WorkloadTexts& workload = problem.workload;
-  const bool is_answer = columns.batch && columns.count() == 1;
-  if (is_answer && workload.contains("batch"))
-    throw InputError(Setting{"batch", workload["batch"]} + ": the batch is the answer here",
-                     "leave it out; the largest model and the least memory are asked at a batch");
-  if (workload.contains("batch") || problem.chooses_micro_batch()) return problem;
-  // A micro-batch for each rank, of which there are as many as the machine says: of a batch that
-  // any number of them shares.
-  ProblemOptions shared = problem;
-  shared.workload.erase("micro_batch");
-  shared.workload["batch"] = "322560";
-  Workload one;
-  find_workload_field("micro_batch")->read(one, workload["micro_batch"]);
-  workload["batch"] = std::to_string(one.micro_batch * shared.problem().workload.ranks);
-  return problem;
-}
-
 std::string progress_text(const FitProgress& now) {
   std::string text = fmt::format("{} of {} answers", now.done, now.all);
   if (now.done > 0) {
@@ -74,15 +38,12 @@ std::string progress_text(const FitProgress& now) {
 }
 
 void run(const Options& options, int& exit_code) {
-  const FitColumns columns = columns_of(options);
-  const ProblemOptions problem = asked_problem(options, columns);
-  const std::vector<std::string> policies =
-      options.policies.empty() ? std::vector<std::string>{"auto"} : options.policies;
-  PlansAsked asked = plans_asked(problem, options.run, problem.problem(), policies);
-  const Workload workload = problem.problem().workload;
-  if (options.policies.empty())
-    std::erase_if(asked.policies,
-                  [&](const std::string& policy) { return !is_candidate(policy, workload); });
+  const FitColumns columns = fit_columns(options.largest, options.least);
+  ProblemOptions problem = options.problem;
+  static_cast<ProblemRequest&>(problem) = with_batch(problem, columns);
+  const Problem smallest = problem.problem();
+  const PlansAsked asked = plans_asked(problem, options.run, smallest,
+                                       policies_to_fit(options.policies, smallest.workload));
   const FitTable table = [&] {
     // Each thread holds a schedule or two.
     constexpr unsigned most_threads = 8;

@@ -45,22 +45,13 @@ void ProblemOptions::add_framework_to(CLI::App& command) {
       ->capture_default_str();
 }
 
-EvaluateOne ProblemOptions::evaluation(const Problem& problem) const {
-  return chooses_sequences_at_once() ? evaluation_on(problem.machine) : EvaluateOne(evaluate);
-}
-
 EvaluateOne ProblemOptions::evaluation(const Problem& problem, Activity& activity) const {
-  return [one = evaluation(problem), &activity](const Problem& tried, const std::string& policy,
-                                                int steps) {
+  return [one = ProblemRequest::evaluation(problem), &activity](
+             const Problem& tried, const std::string& policy, int steps) {
     activity.say(
         fmt::format("simulating {} with micro-batches of {}", policy, tried.workload.micro_batch));
     return one(tried, policy, steps);
   };
-}
-
-std::function<void(Problem&)> ProblemOptions::settle(const Problem& problem) const {
-  if (!chooses_sequences_at_once() || !is_measured_gpu(problem.machine)) return {};
-  return [](Problem& settled) { settled.use_gpu_sequences_at_once(); };
 }
 
 std::string assumptions_text(const Problem& problem, int steps) {

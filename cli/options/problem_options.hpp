@@ -18,13 +18,9 @@ struct ProblemOptions : ProblemRequest {
               const std::vector<std::string>& without = {});
   // And --framework, for subcommands that simulate.
   void add_framework_to(CLI::App& command);
-  // How a policy is evaluated. On a GPU that was measured: with the kernel batch that training
-  // would choose, unless --sequences-at-once is given.
-  EvaluateOne evaluation(const Problem& problem) const;
+  using ProblemRequest::evaluation;
   // The same, and `activity` is told of each evaluation.
   EvaluateOne evaluation(const Problem& problem, Activity& activity) const;
-  // What that makes of a problem, whose micro-batch is set; empty: nothing.
-  std::function<void(Problem&)> settle(const Problem& problem) const;
 };
 
 // What figures rest on beside model, machine, batch and policy, in words: "bf16, 6 steps simulated;

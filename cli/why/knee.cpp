@@ -16,8 +16,6 @@
 #include "cli/text/plan_text.hpp"
 #include "cli/text/progress.hpp"
 #include "cli/why/knee_text.hpp"
-#include "experiments/plan/in_parallel.hpp"
-#include "experiments/plan/tuned.hpp"
 #include "experiments/questions/knee_json.hpp"
 #include "experiments/questions/knee_plot.hpp"
 
@@ -32,43 +30,12 @@ struct Options {
   bool json = false;
 };
 
-std::vector<KneeRange> ranges_of(const Options& options) {
-  std::vector<std::string> asked = options.resources;
-  if (asked.empty()) asked = usual_knee_resources();
-  std::vector<KneeRange> ranges;
-  for (const std::string& text : asked) {
-    KneeRange range = parse_knee_range(text);
-    for (const KneeRange& other : ranges) {
-      if (other.resource == range.resource)
-        throw InputError(Setting{"resource", range.resource} + ": it is named twice",
-                         "name it once, with all values");
-    }
-    ranges.push_back(std::move(range));
-  }
-  return ranges;
-}
-
 Knees knees_of(const Options& options, const Problem& problem, const Candidate& now,
                const std::vector<KneeRange>& ranges, const WholeRun& run) {
   Activity activity("trying other machines");
   const auto began = std::chrono::steady_clock::now();
-  KneeOptions how;
+  KneeOptions how = knee_options(options.problem, problem, options.policy, run);
   how.threshold = parse_share("gain", options.gain);
-  how.threads = usual_threads();
-  how.plans = [&](const Problem& tried) {
-    return evaluate_candidates(
-        tried, options.problem.chooses_micro_batch(), policies_named(options.policy), run,
-        default_steps, options.problem.evaluation(problem), options.problem.settle(problem));
-  };
-  // One policy by name is what it is asked for.
-  if (options.policy == "auto" || is_tuned(options.policy)) {
-    how.plan = [&](Problem tried, const std::string& policy, std::int64_t micro_batch) {
-      tried.workload.micro_batch = micro_batch;
-      return evaluate_candidates(tried, false, {policy}, run, default_steps,
-                                 options.problem.evaluation(problem),
-                                 options.problem.settle(problem));
-    };
-  }
   how.progress = [&](std::size_t done, std::size_t all) {
     const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - began;
     activity.say(done_text(done, all, passed.count(), "machines"));
@@ -84,7 +51,7 @@ std::string subtitle(const Options& options, const Problem& problem) {
 
 void run_knee(const Options& options, int& exit_code) {
   check_picture_path("--plot", options.plot);
-  const std::vector<KneeRange> ranges = ranges_of(options);
+  const std::vector<KneeRange> ranges = parse_knee_ranges(options.resources);
   parse_share("gain", options.gain);
   const Problem problem = options.problem.problem();
   const WholeRun run{durability_of(options.durability, problem.framework), {}};

@@ -136,6 +136,15 @@ std::vector<std::string> ProblemRequest::set_by_hand() const {
   return holding;
 }
 
+EvaluateOne ProblemRequest::evaluation(const Problem& problem) const {
+  return chooses_sequences_at_once() ? evaluation_on(problem.machine) : EvaluateOne(evaluate);
+}
+
+std::function<void(Problem&)> ProblemRequest::settle(const Problem& problem) const {
+  if (!chooses_sequences_at_once() || !is_measured_gpu(problem.machine)) return {};
+  return [](Problem& settled) { settled.use_gpu_sequences_at_once(); };
+}
+
 std::optional<Backend> ProblemRequest::machine_backend() const {
   if (machine.empty()) return {};
   return load_machine(machine, overrides_of(overrides, "")).backend();

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "experiments/plan/evaluate.hpp"
 #include "policies/framework/framework.hpp"
 #include "policies/workload/workload_fields.hpp"
 
@@ -41,6 +43,11 @@ struct ProblemRequest {
   Problem problem(std::optional<bool> on_gpu = {}) const;
   bool chooses_micro_batch() const { return !workload.contains("micro_batch"); }
   bool chooses_sequences_at_once() const { return !workload.contains("sequences_at_once"); }
+  // How a policy is evaluated. On a GPU that was measured: with the kernel batch that training
+  // would choose, unless sequences_at_once is given.
+  EvaluateOne evaluation(const Problem& problem) const;
+  // What that makes of a problem, whose micro-batch is set; empty: nothing.
+  std::function<void(Problem&)> settle(const Problem& problem) const;
   // The backend of what `machine` describes; empty where none is named.
   std::optional<Backend> machine_backend() const;
   // What is set by hand in place of what the files say, KEY=VALUE; the last one of a key holds, and

@@ -60,6 +60,62 @@ void require_able(const Problem& problem, const PlansAsked& asked, const std::st
 
 }  // namespace
 
+FitColumns fit_columns(const std::vector<std::string>& largest,
+                       const std::vector<std::string>& least) {
+  const bool all = largest.empty() && least.empty();
+  FitColumns columns;
+  columns.model = columns.batch = all;
+  columns.least.fill(all);
+  for (const std::string& name : largest) {
+    if (name != "model" && name != "batch")
+      throw InputError(Setting{"largest", name} + ": nothing to ask for", "model or batch");
+    (name == "model" ? columns.model : columns.batch) = true;
+  }
+  for (const std::string& name : least) {
+    const auto* const tier =
+        std::find_if(tiers.begin(), tiers.end(), [&](Tier one) { return to_string(one) == name; });
+    if (tier == tiers.end())
+      throw InputError(Setting{"least", name} + ": no memory", "gpu, host or ssd");
+    columns.least[static_cast<std::size_t>(*tier)] = true;
+  }
+  return columns;
+}
+
+ProblemRequest with_batch(ProblemRequest request, const FitColumns& columns) {
+  WorkloadTexts& workload = request.workload;
+  const bool is_answer = columns.batch && columns.count() == 1;
+  if (is_answer && workload.contains("batch"))
+    throw InputError(Setting{"batch", workload["batch"]} + ": the batch is the answer here",
+                     "leave it out; the largest model and the least memory are asked at a batch");
+  if (workload.contains("batch") || request.chooses_micro_batch()) return request;
+  // A micro-batch for each rank, of which there are as many as the machine says: of a batch that
+  // any number of them shares.
+  ProblemRequest shared = request;
+  shared.workload.erase("micro_batch");
+  shared.workload["batch"] = "322560";
+  Workload one;
+  find_workload_field("micro_batch")->read(one, workload["micro_batch"]);
+  workload["batch"] = std::to_string(one.micro_batch * shared.problem().workload.ranks);
+  return request;
+}
+
+std::vector<std::string> policies_to_fit(const std::vector<std::string>& named,
+                                         const Workload& workload) {
+  if (!named.empty()) {
+    std::vector<std::string> all;
+    for (const std::string& policy : named)
+      for (const std::string& one : policies_named(policy)) {
+        canonical_policy(one);  // no typing errors
+        all.push_back(one);
+      }
+    return all;
+  }
+  std::vector<std::string> candidates = policies_named("auto");
+  std::erase_if(candidates,
+                [&](const std::string& policy) { return !is_candidate(policy, workload); });
+  return candidates;
+}
+
 std::size_t FitColumns::count() const {
   return static_cast<std::size_t>(model) + static_cast<std::size_t>(batch) +
          static_cast<std::size_t>(std::count(least.begin(), least.end(), true));

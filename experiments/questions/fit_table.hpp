@@ -22,6 +22,20 @@ struct FitColumns {
   std::size_t count() const;
 };
 
+// Columns by name: `largest` of "model", "batch"; `least` of "gpu", "host", "ssd"; all of them
+// where both are empty. Throws InputError for another name.
+FitColumns fit_columns(const std::vector<std::string>& largest,
+                       const std::vector<std::string>& least);
+
+// The request, where the batch is not a part of any question: a micro-batch for each rank, where it
+// says none. Throws InputError where it gives the batch, which is all that is asked for.
+ProblemRequest with_batch(ProblemRequest request, const FitColumns& columns);
+
+// The policies that are asked: those named, or all that `auto` chooses among for such a workload.
+// Throws InputError where one is no policy.
+std::vector<std::string> policies_to_fit(const std::vector<std::string>& named,
+                                         const Workload& workload);
+
 // What is not asked for has no value.
 struct FitRow {
   std::string policy;  // as asked for

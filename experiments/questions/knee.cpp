@@ -14,6 +14,7 @@
 #include "base/units.hpp"
 #include "experiments/plan/in_parallel.hpp"
 #include "experiments/plan/machine_changes.hpp"
+#include "experiments/plan/tuned.hpp"
 #include "experiments/questions/robustness.hpp"
 
 namespace spillway {
@@ -362,6 +363,20 @@ KneeRange parse_knee_range(const std::string& text) {
   return range;
 }
 
+std::vector<KneeRange> parse_knee_ranges(const std::vector<std::string>& texts) {
+  std::vector<KneeRange> ranges;
+  for (const std::string& text : texts.empty() ? usual_knee_resources() : texts) {
+    KneeRange range = parse_knee_range(text);
+    for (const KneeRange& other : ranges) {
+      if (other.resource == range.resource)
+        throw InputError(Setting{"resource", range.resource} + ": it is named twice",
+                         "name it once, with all values");
+    }
+    ranges.push_back(std::move(range));
+  }
+  return ranges;
+}
+
 void find_knee(KneeCurve& curve, double threshold) {
   std::vector<std::size_t> fitting;
   for (std::size_t i = 0; i < curve.points.size(); ++i) {
@@ -402,6 +417,29 @@ std::string no_knee_text(const KneeCurve& curve) {
                        curve.points[*curve.level_from].text);
   return fmt::format("above {}: {}, {}, still pays", known[known.size() - 2]->text,
                      known.back()->text, most);
+}
+
+KneeOptions knee_options(const ProblemRequest& request, const Problem& problem,
+                         const std::string& policy, const WholeRun& run) {
+  KneeOptions how;
+  how.threads = usual_threads();
+  const auto evaluated =
+      [&request, run, one = request.evaluation(problem), settle = request.settle(problem)](
+          const Problem& tried, bool choose_micro_batch, const std::vector<std::string>& policies) {
+        return evaluate_candidates(tried, choose_micro_batch, policies, run, default_steps, one,
+                                   settle);
+      };
+  how.plans = [&request, policy, evaluated](const Problem& tried) {
+    return evaluated(tried, request.chooses_micro_batch(), policies_named(policy));
+  };
+  // One policy by name is what it is asked for.
+  if (policy == "auto" || is_tuned(policy)) {
+    how.plan = [evaluated](Problem tried, const std::string& one, std::int64_t micro_batch) {
+      tried.workload.micro_batch = micro_batch;
+      return evaluated(tried, false, {one});
+    };
+  }
+  return how;
 }
 
 Knees find_knees(const ProblemRequest& request, const Candidate& now,

@@ -27,6 +27,9 @@ std::vector<std::string> usual_knee_resources();
 // "ssd.count" or "ssd.count=1,2,4". Throws InputError for a resource that is none (with near
 // names).
 KneeRange parse_knee_range(const std::string& text);
+// Those of `texts`, or of the usual resources where there are none. Throws InputError where one is
+// named twice, too.
+std::vector<KneeRange> parse_knee_ranges(const std::vector<std::string>& texts);
 
 struct KneePoint {
   double value = 0;              // drives, bytes, or times the rate there is now
@@ -87,6 +90,11 @@ struct KneeOptions {
   // Told how many points were evaluated, of how many. Any thread, one at a time.
   std::function<void(std::size_t done, std::size_t all)> progress;
 };
+
+// Plans of one policy, as a request asks for it, or of all (`auto`); on the threads that there are.
+// The request is used as long as the options are.
+KneeOptions knee_options(const ProblemRequest& request, const Problem& problem,
+                         const std::string& policy, const WholeRun& run);
 
 // `now` is the plan of the machine as it is, which fits. Every other point has the plan that is
 // asked for on its own machine, micro-batch and open options chosen anew. A search does not always

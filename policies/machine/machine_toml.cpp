@@ -145,6 +145,7 @@ void apply_overrides(const std::vector<std::string>& overrides, const std::strin
           fmt::format("{} drives of the size of the file's {}", ssd.count, before);
       const double more = static_cast<double>(ssd.count) / static_cast<double>(before);
       for (double* rate : {&ssd.cache_write, &ssd.cache_recovery}) *rate *= more;
+      if (ssd.count == 0) ssd.cache = 0;  // no drives, no caches
     }
   }
   for (const std::string& assignment : overrides) {

@@ -29,6 +29,7 @@ from ._errors import Error, FitError, InputError, MachineError  # noqa: E402
 from ._plan import Plan  # noqa: E402
 from ._policy import (Choice, Domain, Elements, Number, OnOff, Option, Policy, Whole,  # noqa: E402
                       fraction, register)
+from ._questions import Fit, Knee, fit, knee  # noqa: E402
 from ._results import (Comparison, Picture, Result, Trace, Tuned, compare, estimate,  # noqa: E402
                        plan, read_trace, simulate, tune)
 from ._sweep import Sweep, sweep  # noqa: E402
@@ -117,10 +118,10 @@ def _machine_row(one: Machine) -> Dict[str, Any]:
             "ssd_write": one.ssd.write, "description": one.description}
 
 
-__all__ = ["Choice", "Comparison", "Costs", "Domain", "Elements", "Error", "FitError", "InputError",
-           "Machine", "MachineError", "Model", "Number", "OnOff", "Option", "Picture", "Plan",
+__all__ = ["Choice", "Comparison", "Costs", "Domain", "Elements", "Error", "Fit", "FitError", "InputError",
+           "Knee", "Machine", "MachineError", "Model", "Number", "OnOff", "Option", "Picture", "Plan",
            "Policy", "Problem", "Result", "Step", "Sweep", "Table", "Trace", "Training", "Tuned",
-           "Whole", "Workload", "buffer_kinds", "compare", "estimate", "fraction", "frameworks",
-           "get_include", "lanes", "load_plugin", "machine", "machines", "model", "models", "parts",
+           "Whole", "Workload", "buffer_kinds", "compare", "estimate", "fit", "fraction", "frameworks",
+           "get_include", "knee", "lanes", "load_plugin", "machine", "machines", "model", "models", "parts",
            "phases", "plan", "policies", "policy", "read_trace", "register", "resume", "simulate",
            "sweep", "task_kinds", "tiers", "train", "train_settings", "tune", "workload_settings"]

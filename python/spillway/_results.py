@@ -408,6 +408,12 @@ def read_trace(path: Path) -> Trace:
     return Trace(_core.read_trace(os.fspath(path)))
 
 
+def settings_text(policy: str, without: str = "") -> str:
+    """What the arguments mean that all questions share, of which one may not have `without`."""
+    lines = _settings.format(policy=policy).splitlines(keepends=True)
+    return "".join(line for line in lines if not without or f"    {without}:" not in line)
+
+
 for _function, _policy in (
         (simulate, "policy: a name, with options as in \"greedysnake:alpha=0.2\"; a Policy of\n"
                    "            yours, as class or object; a Plan; or \"auto\", the fastest."),
@@ -416,7 +422,7 @@ for _function, _policy in (
                "            budget_seconds: after which the best so far is the answer. seed, threads,\n"
                "            progress(explored, effort)."),
         (plan, "policy: as in simulate()."), (estimate, "policy: as in simulate().")):
-    _function.__doc__ = (_function.__doc__ or "") + _settings.format(policy=_policy)
+    _function.__doc__ = (_function.__doc__ or "") + settings_text(_policy)
 
 __all__ = ["Comparison", "Error", "Picture", "Plan", "Result", "Trace", "Tuned", "compare",
            "estimate", "plan", "read_trace", "simulate", "tune"]

@@ -201,3 +201,50 @@ def test_others_work_while_c_plus_plus_does():
     done.set()
     thread.join()
     assert after - before > 1000  # none if the interpreter had been locked all the time
+
+
+def test_fit_says_what_the_program_says(program):
+    told = []
+    found = spillway.fit(**TESTBED, policies=["zero-infinity", "greedysnake"], least=["gpu", "host"],
+                         progress=lambda done, all: told.append((done, all)), **WORKLOAD)
+    said = json.loads(program("fit", "--model", "gpt-tiny", "--machine", "testbed", "--policy",
+                              "zero-infinity", "--policy", "greedysnake", "--batch", 4,
+                              "--micro-batch", 1, "--sequence", 16, "--least", "gpu", "--least",
+                              "host", "--json"))
+    assert found.metrics == said
+    assert found["greedysnake"]["least_memory"]["gpu"]["bytes"] > 0
+    assert all(all_ == 4 and 0 <= done <= 4 for done, all_ in told) and told
+    least = found["greedysnake"]["least_memory"]["host"]["bytes"]
+    assert simulate("greedysnake", host_memory=least).fits
+    with pytest.raises(KeyError):
+        found["fuyou"]
+
+
+def test_fit_without_a_batch_asks_for_it():
+    found = spillway.fit(**TESTBED, policies="resident", largest="batch", sequence=16)
+    assert set(found["resident"]) == {"policy", "largest_batch"}
+    assert found["resident"]["largest_batch"]["batch"] > 4
+    with pytest.raises(spillway.InputError) as raised:
+        spillway.fit(**TESTBED, policies="resident", largest="batch", **WORKLOAD)
+    assert "the batch is the answer here" in raised.value.message
+    with pytest.raises(spillway.InputError) as raised:
+        spillway.fit(**TESTBED, least="gpus", **WORKLOAD)
+    assert "gpu, host or ssd" in raised.value.hint
+
+
+def test_knee_says_what_the_program_says(program):
+    found = spillway.knee(**TESTBED, policy="zero-infinity",
+                          resources={"ssd.count": [1, 2], "pcie": [1, 4]}, gain=0.05, **WORKLOAD)
+    said = json.loads(program("knee", "--model", "gpt-tiny", "--machine", "testbed", "--policy",
+                              "zero-infinity", "--batch", 4, "--micro-batch", 1, "--sequence", 16,
+                              "--resource", "ssd.count=1,2", "--resource", "pcie=1,4", "--gain",
+                              "5%", "--json"))
+    plan = said.pop("plan")
+    assert found.metrics == said
+    assert without_times(found.now.metrics) == without_times(plan)
+    assert list(found.knees) == ["ssd.count", "pcie"]
+    assert {row["resource"] for row in found.points()} == {"ssd.count", "pcie"}
+    with pytest.raises(spillway.InputError):
+        spillway.knee(**TESTBED, resources=["drives"], **WORKLOAD)
+    with pytest.raises(spillway.InputError):
+        spillway.knee(**TESTBED, gain=3, **WORKLOAD)
