@@ -159,19 +159,21 @@ Quantity prefixed(const char* what, const char* example, std::initializer_list<c
   return quantity;
 }
 
+constexpr std::array<const char*, 7> size_prefixes = {"", "k", "M", "G", "T", "P", "E"};
+
 // 1234567 with 2 decimals -> "1.23 M"; the prefix is chosen after rounding, so never "1000.00 k".
 std::string format_prefixed(double value, int decimals, const char* unit) {
-  static constexpr std::array<const char*, 7> prefixes = {"", "k", "M", "G", "T", "P", "E"};
   if (!std::isfinite(value)) return fmt::format("{} {}", value, unit);
   const double step = std::pow(10.0, -decimals);
   std::size_t prefix = 0;
-  while (prefix + 1 < prefixes.size() &&
+  while (prefix + 1 < size_prefixes.size() &&
          std::round(std::abs(value) / (prefix == 0 ? 1 : step)) * (prefix == 0 ? 1 : step) >=
              1000) {
     value /= 1000;
     ++prefix;
   }
-  return fmt::format("{:.{}f} {}{}", value, prefix == 0 ? 0 : decimals, prefixes[prefix], unit);
+  return fmt::format("{:.{}f} {}{}", value, prefix == 0 ? 0 : decimals, size_prefixes[prefix],
+                     unit);
 }
 
 }  // namespace
@@ -207,6 +209,19 @@ std::int64_t parse_nanoseconds(std::string_view text) {
 }
 
 std::string format_bytes(double bytes) { return format_prefixed(bytes, 2, "B"); }
+
+std::string size_setting(std::uint64_t bytes) {
+  std::size_t prefix = 0;
+  double value = static_cast<double>(bytes);
+  for (; value >= 1000 && prefix + 1 < size_prefixes.size(); ++prefix) value /= 1000;
+  return fmt::format("{:g}{}B", value, size_prefixes[prefix]);
+}
+
+std::uint64_t round_size(std::uint64_t bytes, bool up) {
+  std::uint64_t unit = 1;
+  while (bytes / unit >= 1000) unit *= 10;
+  return (bytes + (up ? unit - 1 : 0)) / unit * unit;
+}
 
 std::string format_bytes_per_second(double bytes) { return format_prefixed(bytes, 1, "B/s"); }
 

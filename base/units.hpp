@@ -19,8 +19,12 @@ double parse_params_per_second(std::string_view text);  // "1.2Gparam/s"
 std::int64_t parse_nanoseconds(std::string_view text);  // "10us", "2ms", "0.5s", "150ns"
 
 std::string format_bytes(double bytes);             // "1.61 GB"
+std::string size_setting(std::uint64_t bytes);      // "286.5GB": to six digits, as settings have it
 std::string format_bytes_per_second(double bytes);  // "21.0 GB/s"
 std::string format_flops_per_second(double flops);  // "160.4 TFLOPS"
 std::string format_seconds(double seconds);         // "19.86 s", "4.21 ms", "38 us"
+
+// To three digits, up or down: 286,123,456,789 up is 287 GB.
+std::uint64_t round_size(std::uint64_t bytes, bool up);
 
 }  // namespace spillway

@@ -145,7 +145,9 @@ std::string change_text(const std::vector<Setting>& changes) {
 
 void print_relaxations(const std::vector<Relaxation>& all) {
   if (all.empty()) return;
-  fmt::print("what more of the machine would save, of the step\n");
+  fmt::print(
+      "what more of the machine would save, of the step, with the best plan found there (`--json` "
+      "names it)\n");
   for (const Relaxation& one : all) {
     fmt::print("  {:<34} {:>6.1f} %   step {}, bound {}   {}\n", one.name, 100 * one.gain,
                format_seconds(one.step_seconds), format_seconds(one.bound_seconds),
@@ -176,6 +178,8 @@ void print_result(const TuneResult& result, double seconds) {
               simulated.step_seconds);
   print_plans("no plan found is better in all of time, memory and writes", result.front,
               simulated.step_seconds);
+  if (result.best->wear.commit_bytes_per_step() > 0)
+    fmt::print("`ssd written` of these plans is without what commits write\n");
   fmt::print("{} plans priced in {:.1f} s{}\n", result.explored, seconds,
              result.stopped_by_clock ? "; stopped by --budget" : "");
 }

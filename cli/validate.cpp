@@ -141,13 +141,13 @@ void print_report(const Validation& v, const std::string& path) {
   if (c.first_divergence) {
     fmt::print(
         "first divergence: task {} ({}): predicted {}, measured {}; {} of {} tasks differ by more "
-        "than 25 %\n",
+        "than 25 % and 200 us\n",
         c.first_divergence->task, c.first_divergence->description,
         format_seconds(static_cast<double>(c.first_divergence->predicted_ns) / 1e9),
         format_seconds(static_cast<double>(c.first_divergence->measured_ns) / 1e9),
         c.diverging_tasks, c.matched_tasks);
   } else {
-    fmt::print("no task differs by more than 25 %\n");
+    fmt::print("no task differs by more than 25 % and 200 us\n");
   }
   fmt::print("{}", extrapolation_text(v.predicted.extrapolates));
 }

@@ -205,8 +205,9 @@ Candidates evaluate_as_asked(const ProblemOptions& options, const Problem& probl
 
 void fail_to_fit(const Candidates& candidates, const ProblemOptions& options,
                  const Problem& problem, const std::vector<std::string>& policies,
-                 const WholeRun& run, int steps) {
+                 const WholeRun& run, int steps, bool other_policies) {
   FitQuestion question;
+  question.other_policies = other_policies;
   question.problem = problem;
   question.choose_micro_batch = options.chooses_micro_batch();
   question.policies = each_named(policies);

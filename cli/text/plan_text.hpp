@@ -30,9 +30,9 @@ Candidates evaluate_as_asked(const ProblemOptions& options, const Problem& probl
                              const std::vector<std::string>& policies, const WholeRun& run,
                              int steps);
 // Throws FitError, with remedies, for what evaluate_as_asked(), with the same arguments, found to
-// fit nowhere.
+// fit nowhere. `other_policies`: another one would be an answer, too.
 [[noreturn]] void fail_to_fit(const Candidates& candidates, const ProblemOptions& options,
                               const Problem& problem, const std::vector<std::string>& policies,
-                              const WholeRun& run, int steps);
+                              const WholeRun& run, int steps, bool other_policies = true);
 
 }  // namespace spillway::cli

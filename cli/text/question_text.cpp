@@ -77,13 +77,15 @@ std::string answer_text(const Problem& problem, const SmallestBatch& batch) {
       "tokens/s", "of peak", "bound by");
   const std::size_t width = policy_width(batch.curve);
   for (const BatchPoint& point : batch.curve) {
-    const char* note = point.batch == batch.smallest.batch ? "  <- smallest"
-                       : point.batch != batch.peak.batch   ? ""
-                       : batch.saturated                   ? "  <- peak"
-                                                           : "  <- the most tried";
+    const char* note = point.batch == batch.smallest.batch
+                           ? (batch.exact ? "  <- smallest" : "  <- smallest of these")
+                       : point.batch != batch.peak.batch ? ""
+                       : batch.saturated                 ? "  <- peak"
+                                                         : "  <- the most tried";
     text += point_line(point, batch.peak, width, note);
   }
-  if (!batch.saturated) text += "no peak was found: this stopped at what fits or can be tried\n";
+  if (!batch.saturated)
+    text += "no peak was found: this stopped where no more fits, or where trying takes too long\n";
   text += fmt::format("{}{} sequences a step reach {:g} % of the {} {:.1f} tokens/s\n",
                       batch.exact ? "" : "at most ", batch.smallest.batch, 100 * batch.share,
                       batch.saturated ? "peak of the batches above," : "most that was tried,",

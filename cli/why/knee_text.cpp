@@ -93,6 +93,24 @@ std::string points_line(const KneeCurve& curve, std::size_t first, std::size_t l
   return text + "\n";
 }
 
+// Drives, which are counted, between the knee and the value tried before it.
+std::string closer_text(const KneeCurve& curve) {
+  if (!curve.knee || curve.resource != "ssd.count") return "";
+  const KneePoint* before = nullptr;
+  for (std::size_t i = 0; i < *curve.knee; ++i)
+    if (curve.points[i].counts()) before = &curve.points[i];
+  if (!before) return "";
+  const auto low = static_cast<std::int64_t>(before->value);
+  const auto high = static_cast<std::int64_t>(curve.points[*curve.knee].value);
+  if (high - low < 2) return "";
+  constexpr std::int64_t most = 8;  // values between the two
+  const std::int64_t step = (high - low + most) / (most + 1);
+  std::string values;
+  for (std::int64_t value = low; value < high; value += step) values += fmt::format("{},", value);
+  return fmt::format("  between {} and {} none was tried: `--resource {}={}{},{}` looks closer\n",
+                     low, high, curve.resource, values, high, high + (high + 3) / 4);
+}
+
 std::string curve_text(const KneeCurve& curve) {
   std::size_t width = 10;
   for (std::size_t i = 0; i < curve.points.size(); i = last_alike(curve, i) + 1)
@@ -102,6 +120,7 @@ std::string curve_text(const KneeCurve& curve) {
                                  "tokens/s", "next step", "bound by", "the gpu waits most for");
   for (std::size_t i = 0; i < curve.points.size(); i = last_alike(curve, i) + 1)
     text += points_line(curve, i, last_alike(curve, i), width);
+  text += closer_text(curve);
   if (curve.in_proportion)
     text +=
         "  bandwidths are taken in proportion to the number of drives, which few machines reach\n";

@@ -33,7 +33,9 @@ AskedPlan plan_of(const std::string& policy, const ProblemOptions& options, cons
   Candidates found = evaluate_as_asked(options, problem, {policy}, run, default_steps);
   if (found.chosen) return {policy, std::move(found.all[*found.chosen])};
   exit_code = exit_does_not_fit;
-  fail_to_fit(found, options, problem, {policy}, run, default_steps);
+  // The two that are compared were named.
+  constexpr bool other_policies = false;
+  fail_to_fit(found, options, problem, {policy}, run, default_steps, other_policies);
 }
 
 Why explained(const Problem& problem, const AskedPlan& a, const AskedPlan& b,

@@ -375,7 +375,8 @@ class AblationText {
     if (has_moot_order())
       text_ +=
           "both run one micro-batch a step, so that orders of micro-batches change nothing here: "
-          "`--micro-batch`, with a divisor of the batch, shows what they gain\n";
+          "`--micro-batch` with a divisor of the batch, where both fit with it, shows what they "
+          "gain\n";
   }
 
   // Whether what differs is in which order micro-batches run, of which there is one.

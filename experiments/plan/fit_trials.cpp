@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/errors.hpp"
+#include "base/units.hpp"
 #include "experiments/plan/all_ranks.hpp"
 #include "experiments/plan/wear.hpp"
 #include "policies/machine/memory_beside.hpp"
@@ -19,7 +20,7 @@ constexpr int trial_steps = 1;
 void round_up(Sizes& sizes, const Sizes& before, const Problem& problem) {
   const Sizes beside = {problem.machine.gpu.workspaces, memory_beside(problem), 0};
   for (std::size_t t = 0; t < sizes.size(); ++t) {
-    if (sizes[t] != before[t]) sizes[t] = rounded(sizes[t] + beside[t], true) - beside[t];
+    if (sizes[t] != before[t]) sizes[t] = round_size(sizes[t] + beside[t], true) - beside[t];
   }
 }
 
@@ -39,18 +40,19 @@ void set_sizes(Machine& machine, const Sizes& sizes) {
   ssd.read = ssd.write = 2e9;
 }
 
-std::uint64_t rounded(std::uint64_t bytes, bool up) {
-  std::uint64_t unit = 1;
-  while (bytes / unit >= 1000) unit *= 10;
-  return (bytes + (up ? unit - 1 : 0)) / unit * unit;
-}
-
 double Need::overshoot() const {
   double sum = 0;
   for (std::size_t t = 0; t < bytes.size(); ++t) {
     if (bytes[t] > capacity[t])
       sum += static_cast<double>(bytes[t]) / std::max(1.0, static_cast<double>(capacity[t])) - 1;
   }
+  return sum;
+}
+
+double Need::difficulty() const {
+  double sum = overshoot();
+  for (std::size_t t = 0; t < bytes.size(); ++t)
+    if (bytes[t] > capacity[t]) sum += one_more_memory;
   return sum;
 }
 

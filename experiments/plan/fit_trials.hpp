@@ -25,6 +25,7 @@ struct FitQuestion {
   bool choose_micro_batch = false;
   std::vector<std::string> policies;
   std::optional<Way> searched;  // the plan that lacks least of those that a search has tried
+  bool other_policies = true;   // whether another one would be an answer, too
   Durability durability;
   int steps = default_steps;
   // Makes of a problem what is built; empty: nothing.
@@ -37,8 +38,8 @@ using Sizes = std::array<std::uint64_t, tier_count>;
 Sizes sizes_of(const Machine& machine);
 // Where there were no drives and the ssd tier gets some bytes, there is one.
 void set_sizes(Machine& machine, const Sizes& sizes);
-// Rounded to three digits, up or down: 286,123,456,789 up is 287 GB.
-std::uint64_t rounded(std::uint64_t bytes, bool up);
+// What enlarging one more memory counts, as a share of what there is of it.
+inline constexpr double one_more_memory = 0.5;
 
 // What a schedule with its store needs of each tier, and what there is.
 struct Need {
@@ -46,6 +47,9 @@ struct Need {
   std::string settled;  // the policy with its options settled
   // By how much more, relative to what there is, summed over the tiers.
   double overshoot() const;
+  // How hard it is to have that: one memory is enlarged more easily than two, and that of a GPU not
+  // at all, so that each that lacks counts one_more_memory beside its overshoot.
+  double difficulty() const;
   bool fits() const { return overshoot() == 0; }
 };
 Need need_of(const Schedule& schedule, bool durable);

@@ -6,6 +6,7 @@
 #include <array>
 #include <optional>
 
+#include "base/units.hpp"
 #include "experiments/plan/price.hpp"
 #include "experiments/plan/tuned.hpp"
 #include "policies/machine/memory_beside.hpp"
@@ -15,14 +16,6 @@ namespace spillway {
 namespace {
 
 constexpr std::size_t most_remedies = 5;
-
-std::string size_text(std::uint64_t bytes) {
-  static constexpr std::array<const char*, 6> prefixes = {"", "k", "M", "G", "T", "P"};
-  std::size_t prefix = 0;
-  double value = static_cast<double>(bytes);
-  for (; value >= 1000 && prefix + 1 < prefixes.size(); ++prefix) value /= 1000;
-  return fmt::format("{:g}{}B", value, prefixes[prefix]);
-}
 
 class Search {
  public:
@@ -39,7 +32,7 @@ class Search {
     // Whatever the others took: another policy is the remedy most often.
     remedies_.cut_short = trials_.cut_short();
     trials_.begin();
-    if (one_policy) stage(&Search::try_other_policies);
+    if (one_policy && question_.other_policies) stage(&Search::try_other_policies);
     remedies_.cut_short = remedies_.cut_short || trials_.cut_short();
     return std::move(remedies_);
   }
@@ -90,7 +83,7 @@ class Search {
       if (const std::optional<Need> found = trial(*searched)) ways_.push_back({*found, *searched});
     }
     std::stable_sort(ways_.begin(), ways_.end(), [](const auto& a, const auto& b) {
-      return a.first.overshoot() < b.first.overshoot();
+      return a.first.difficulty() < b.first.difficulty();
     });
     // Of the others the one that is planned soonest, which can be verified where those cannot.
     constexpr std::size_t most = 3;
@@ -240,7 +233,7 @@ class Search {
                                             : 0;
       const std::uint64_t needed = (sizes[t] + beside) * (t == 0 ? 1 : sharing());
       const bool is_exact = beside == 0 && needed == sizes[t];
-      changes.push_back({keys[t], size_text(is_exact ? needed : rounded(needed, true))});
+      changes.push_back({keys[t], size_setting(is_exact ? needed : round_size(needed, true))});
     }
     if (sizes[2] != before[2] && machine.ssd.count == 0) {
       changes.push_back({"ssd.count", "1"});
@@ -263,7 +256,8 @@ class Search {
     const auto growth = [&](const Sizes& sizes) {
       double sum = 0;
       for (std::size_t t = 0; t < sizes.size(); ++t)
-        sum += static_cast<double>(sizes[t]) / std::max(1.0, static_cast<double>(before[t]));
+        sum += (sizes[t] == before[t] ? 0 : one_more_memory) +
+               static_cast<double>(sizes[t]) / std::max(1.0, static_cast<double>(before[t]));
       return sum;
     };
     // Of each way by itself: one that is planned slowly is not to keep others from being looked at.
@@ -320,13 +314,13 @@ class Search {
       const double share = host.reserved_share;
       const std::uint64_t reserved =
           share > 0
-              ? rounded(
+              ? round_size(
                     static_cast<std::uint64_t>(static_cast<double>(sizes[1]) * share / (1 - share)),
                     true)
               : host.reserved;
       note = fmt::format("{} installed, of which host.reserved keeps {}",
-                         size_text(rounded((sizes[1] + reserved) * sharing(), true)),
-                         size_text(rounded(reserved * sharing(), true)));
+                         size_setting(round_size((sizes[1] + reserved) * sharing(), true)),
+                         size_setting(round_size(reserved * sharing(), true)));
     }
     const std::vector<Setting> more = size_changes(sizes);
     std::vector<Setting> with = changes;
@@ -336,7 +330,7 @@ class Search {
     if (more.size() != 1 || !more_host || sizes[1] > host.memory + host.reserved) return;
     changes.push_back(
         {"host.reserved",
-         size_text(rounded((host.memory + host.reserved - sizes[1]) * sharing(), false))});
+         size_setting(round_size((host.memory + host.reserved - sizes[1]) * sharing(), false))});
     add_way(way, changes, "if the system can do with so little");
   }
 
@@ -377,9 +371,9 @@ const Candidate& nearest(const Candidates& candidates, const Durability& durabil
   double least = 0;
   for (const Candidate& candidate : candidates.all) {
     const Need need = need_of(candidate.evaluation.schedule, durability.on());
-    if (nearest && need.overshoot() >= least) continue;
+    if (nearest && need.difficulty() >= least) continue;
     nearest = &candidate;
-    least = need.overshoot();
+    least = need.difficulty();
   }
   SPILLWAY_ASSERT(nearest != nullptr);
   return *nearest;

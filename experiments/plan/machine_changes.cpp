@@ -38,10 +38,6 @@ std::vector<Setting> link_settings(const Machine& machine, double factor) {
   return changes;
 }
 
-std::string size_text(std::uint64_t bytes) {
-  return fmt::format("{:g}GB", static_cast<double>(bytes) / 1e9);
-}
-
 std::string assignment(const Setting& setting) { return setting.name + "=" + setting.value; }
 
 }  // namespace spillway

@@ -20,9 +20,6 @@ std::vector<Setting> drive_settings(const Machine& machine, std::int64_t count, 
 // A link between host and GPU of `factor` times the rate, each way.
 std::vector<Setting> link_settings(const Machine& machine, double factor);
 
-// "256GB", to six digits.
-std::string size_text(std::uint64_t bytes);
-
 // "ssd.count=6"
 std::string assignment(const Setting& setting);
 

@@ -190,7 +190,7 @@ std::string why_not_there(const KneeResource& resource, const Machine& machine) 
 // In few digits, where these are all of it.
 std::string exact_size(double value) {
   const auto bytes = static_cast<std::uint64_t>(value);
-  const std::string text = size_text(bytes);
+  const std::string text = size_setting(bytes);
   return parse_bytes(text) == bytes ? text : fmt::format("{}B", bytes);
 }
 

@@ -145,7 +145,7 @@ std::uint64_t three_digit_size(std::int64_t index) {
 }
 
 std::int64_t three_digit_index(std::uint64_t bytes) {
-  bytes = rounded(bytes, true);
+  bytes = round_size(bytes, true);
   std::int64_t power = 0;
   while (bytes >= static_cast<std::uint64_t>(below_thousand)) {
     bytes /= 10;

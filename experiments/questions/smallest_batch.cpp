@@ -13,7 +13,7 @@ namespace {
 
 // Bounds, so that an answer takes a minute or two: tasks emitted and simulated for the curve and
 // for what is evaluated between its points, and how many of these are.
-constexpr std::uint64_t most_tasks_of_curve = 12'000'000, most_tasks_between = 12'000'000;
+constexpr std::uint64_t most_tasks_of_curve = 60'000'000, most_tasks_between = 12'000'000;
 constexpr int most_points_between = 40;
 constexpr std::int64_t largest_batch_tried = 1 << 16;
 

@@ -1,4 +1,5 @@
 #include "experiments/tune/relax.hpp"
+#include "base/units.hpp"
 
 #include <fmt/format.h>
 
@@ -48,7 +49,7 @@ Relaxed with_more_host_memory(const Machine& machine, const std::string& limit) 
     host.reserved =
         static_cast<std::uint64_t>(host.reserved_share * static_cast<double>(installed));
   host.memory = installed - host.reserved - host.beside;
-  relaxed.what.changes = {{limit.empty() ? "host.memory" : limit, size_text(installed)}};
+  relaxed.what.changes = {{limit.empty() ? "host.memory" : limit, size_setting(installed)}};
   return relaxed;
 }
 
@@ -59,7 +60,7 @@ Relaxed with_more_gpu_memory(const Machine& machine, const std::string& limit) {
   gpu.memory += more;
   if (gpu.limit > 0) gpu.limit += more;
   relaxed.what.changes = {{limit.empty() ? "gpu.memory" : limit,
-                           size_text(limit.empty() ? gpu.memory + gpu.context : gpu.limit)}};
+                           size_setting(limit.empty() ? gpu.memory + gpu.context : gpu.limit)}};
   return relaxed;
 }
 

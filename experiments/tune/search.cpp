@@ -105,8 +105,40 @@ void PlanSearch::run() {
   // best two, and all for the best of all.
   climb_all(4, {.first_step = 0.25, .last_step = 0.12, .main_moves = true}, 10);
   climb_all(2, {.first_step = 0.25, .last_step = 0.06}, 3);
-  climb_all(1, {.first_step = 0.12, .last_step = 0.01}, 1);
+  try_micro_batches(climbed);
+  climb_all(2, {.first_step = 0.12, .last_step = 0.03}, 3);
+  climb_all(1, {.first_step = 0.06, .last_step = 0.01}, 1);
+  try_micro_batches(climbed);
   if (pricer_.problem().model.has_frozen()) try_writing_less();
+}
+
+// Each plan at the other micro-batches; the better ones come before it. Beyond the effort: they are
+// few, and no answer is to be beaten by another micro-batch alone.
+void PlanSearch::try_micro_batches(std::vector<Settled>& plans) {
+  std::vector<Settled> others;
+  for (const Settled& plan : plans) {
+    for (const std::int64_t micro_batch : micro_batches()) {
+      if (micro_batch != plan.micro_batch && !is_pruned(bound_of(micro_batch)))
+        others.push_back({micro_batch, plan.plan, {}});
+    }
+  }
+  for (std::size_t first = 0; first < others.size() && !pricer_.is_stopped();
+       first += jobs_of_round) {
+    const std::size_t end = std::min(others.size(), first + jobs_of_round);
+    Jobs jobs;
+    for (std::size_t k = first; k < end; ++k) {
+      jobs.push_back([&one = others[k], this] {
+        one = settle(pricer_, space_of(one.micro_batch), one.micro_batch, one.plan, 4, true);
+      });
+    }
+    round(jobs);
+    for (std::size_t k = first; k < end; ++k) note(others[k].price);
+  }
+  for (Settled& one : others) {
+    if (one.price.fits) plans.push_back(std::move(one));
+  }
+  std::stable_sort(plans.begin(), plans.end(),
+                   [](const Settled& a, const Settled& b) { return a.better_than(b); });
 }
 
 // The best plan with its optimizer state in host memory, and more of the parameters on the SSD.

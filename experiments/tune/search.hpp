@@ -65,6 +65,7 @@ class PlanSearch {
   void settle_all(std::vector<Settled>& all, int most_prices = 10);
   void try_cases();
   void try_other_seeds();
+  void try_micro_batches(std::vector<Settled>& plans);
   void try_writing_less();
   std::vector<Settled> starts() const;
   const PlanSpace& space_of(std::int64_t micro_batch) const;

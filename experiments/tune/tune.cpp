@@ -109,16 +109,22 @@ SearchLimits limits_of(const TuneOptions& options) {
 
 // What was found on a machine with more of something may be good on this one, too; and what is best
 // here is at least as good there.
-void exchange(Pricer& pricer, std::vector<Relaxation>& relaxations, double best_seconds) {
+void exchange(Pricer& pricer, std::vector<Relaxation>& relaxations, Trial best,
+              double best_seconds) {
   std::vector<std::function<void()>> jobs;
   for (const Relaxation& one : relaxations) jobs.push_back([&] { pricer.price(one.plan); });
   pricer.run(jobs);
   for (const Relaxation& one : relaxations) {
     const TrialPrice here = pricer.price(one.plan);
-    if (here.fits) best_seconds = std::min(best_seconds, here.step_seconds);
+    if (!here.fits || here.step_seconds >= best_seconds) continue;
+    best_seconds = here.step_seconds;
+    best = one.plan;
   }
   for (Relaxation& one : relaxations) {
-    one.step_seconds = std::min(one.step_seconds, best_seconds);
+    if (best_seconds < one.step_seconds) {
+      one.step_seconds = best_seconds;
+      one.plan = best;
+    }
     one.gain = 1 - one.step_seconds / best_seconds;
   }
   std::stable_sort(
@@ -146,8 +152,9 @@ TuneResult tune(const Problem& problem, const TuneOptions& options) {
       const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - began;
       rest.budget_seconds = std::max(0.0, *options.budget_seconds - passed.count());
     }
-    result.relaxations = relax(problem, rest, {best->first.micro_batch, best->second.settled});
-    exchange(pricer, result.relaxations, best->second.step_seconds);
+    const Trial plan{best->first.micro_batch, best->second.settled};
+    result.relaxations = relax(problem, rest, plan);
+    exchange(pricer, result.relaxations, plan, best->second.step_seconds);
   }
   result.best = in_full(pricer, options.run);
   result.front = pareto_front(pricer.known());

@@ -62,6 +62,8 @@ Json relaxations_json(const TuneResult& result) {
     for (const Setting& change : one.changes) set[change.name] = change.value;
     list.push_back({{"name", one.name},
                     {"set", set},
+                    {"policy", one.plan.policy},
+                    {"micro_batch", one.plan.micro_batch},
                     {"step_seconds", one.step_seconds},
                     {"bound_seconds", one.bound_seconds},
                     {"gain", one.gain}});

@@ -358,28 +358,33 @@ class Assumptions {
   // How reads and writes share the drives: one assumption, whichever key would say it.
   void of_mixes() {
     const Machine::Ssd& ssd = machine_.ssd;
+    const std::string* const text = source("ssd.total");
+    const bool from_table = text != nullptr && origin_of(*text) == Origin::derived;
+    const bool caps_at_larger =
+        is_unknown("ssd.total", ssd.total) || (ssd.total == 0 && from_table);
     if (says_assumed("ssd.law")) {
       static constexpr std::array<const char*, 4> names = {"simplex", "duplex", "capped", "mixed"};
       return add(
-          value({"ssd.law"}, names.at(static_cast<std::size_t>(ssd.law))), "simplex",
-          [](Machine& m) { m.ssd.law = SsdLaw::simplex; }, "duplex",
+          value(caps_at_larger && ssd.law == SsdLaw::capped
+                    ? std::vector<std::string>{"ssd.law", "ssd.total"}
+                    : std::vector<std::string>{"ssd.law"},
+                names.at(static_cast<std::size_t>(ssd.law))),
+          "simplex", [](Machine& m) { m.ssd.law = SsdLaw::simplex; }, "duplex",
           [](Machine& m) { m.ssd.law = SsdLaw::duplex; },
           "by definition: no mix is slower than reads and writes in turns, none faster than "
           "both alone",
           of_drives);
     }
-    const std::string* const text = source("ssd.total");
-    const bool from_table = text != nullptr && origin_of(*text) == Origin::derived;
-    if (ssd.law == SsdLaw::capped &&
-        (is_unknown("ssd.total", ssd.total) || (ssd.total == 0 && from_table))) {
+    if (ssd.law == SsdLaw::capped && caps_at_larger) {
+      // No total is as slow as reads and writes in turns for every mix, and leaves reads alone as
+      // fast as they are.
       add(
-          value({"ssd.total"}, "the larger of ssd.read and ssd.write"),
-          "half reads, half writes in turns",
-          [](Machine& m) {
-            m.ssd.total = 2 * m.ssd.read * m.ssd.write / (m.ssd.read + m.ssd.write);
-          },
-          "both alone", [](Machine& m) { m.ssd.total = m.ssd.read + m.ssd.write; },
-          "by definition: the ends of ssd.law at a mix of halves", of_drives);
+          value({"ssd.total"}, "the larger of ssd.read and ssd.write"), "in turns (simplex)",
+          [](Machine& m) { m.ssd.law = SsdLaw::simplex; }, "both alone",
+          [](Machine& m) { m.ssd.total = m.ssd.read + m.ssd.write; },
+          "by definition: no mix is slower than reads and writes in turns, none faster than both "
+          "alone",
+          of_drives);
     } else if (ssd.law == SsdLaw::capped) {
       margin("ssd.total", rate_text(ssd.total), of_drives,
              [](Machine& m, double by) { m.ssd.total *= by; });

@@ -103,7 +103,7 @@ Message settings_that_fit(const Schedule& schedule) {
     if (tier == Tier::gpu)
       bytes += machine.gpu.limit > 0 ? machine.gpu.workspaces : machine.gpu.context;
     if (!text.empty()) text += ", ";
-    text += Setting{key(tier), fmt::format("{}B", bytes)};
+    text += Setting{key(tier), size_setting(round_size(bytes, true))};
     if (tier == Tier::ssd && machine.ssd.count == 0 && machine.ssd.read == 0)
       text += " with ssd.count, ssd.read and ssd.write of some drives";
   }
@@ -178,9 +178,10 @@ void Schedule::require_fit() const {
     others += fmt::format(", nor in {} memory, of which {} lack", to_string(lacking[i]),
                           more(lacking[i]));
   const Workload& workload = problem().workload;
-  const std::string cut = workload.micro_batches() > 1
-                              ? fmt::format(" in micro-batches of {}", workload.micro_batch)
-                              : "";
+  const std::string cut =
+      workload.micro_batches() > 1 ? fmt::format(" in micro-batches of {}", workload.micro_batch)
+      : workload.micro_batch > 1   ? fmt::format(" in one micro-batch of {}", workload.micro_batch)
+                                   : "";
   throw FitError(
       fmt::format("{} with policy {}{} does not fit in {} memory: it needs {} ({} bytes), {} more "
                   "than the {} there is{}{}; "

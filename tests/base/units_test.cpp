@@ -164,6 +164,19 @@ TEST_CASE("format: two decimals for bytes, one for rates, the prefix chosen afte
   CHECK(format_bytes(std::numeric_limits<double>::infinity()) == "inf B");
 }
 
+TEST_CASE("sizes as settings have them, and to three digits") {
+  CHECK(size_setting(286'500'000'000) == "286.5GB");
+  CHECK(size_setting(1'200'000'000'000) == "1.2TB");
+  CHECK(size_setting(999) == "999B");
+  CHECK(size_setting(0) == "0B");
+  CHECK(round_size(286'123'456'789, true) == 287'000'000'000);
+  CHECK(round_size(286'123'456'789, false) == 286'000'000'000);
+  CHECK(round_size(999'100, true) == 1'000'000);
+  CHECK(round_size(999, true) == 999);
+  for (const std::uint64_t bytes : {1ULL, 1001ULL, 34'655'744'000ULL, 250'760'277'884ULL})
+    CHECK(parse_bytes(size_setting(round_size(bytes, true))) >= bytes);
+}
+
 TEST_CASE("format: seconds in the unit that keeps the number below 1000") {
   CHECK(format_seconds(19.86) == "19.86 s");
   CHECK(format_seconds(4.21e-3) == "4.21 ms");

@@ -239,6 +239,28 @@ TEST_CASE("of a policy that is searched for, the memory is named that its neares
   }
 }
 
+TEST_CASE("where more host memory is enough no larger GPU is asked for") {
+  // In one micro-batch both lack, in smaller ones more of the host's alone.
+  FitQuestion question;
+  question.problem.model = load_model("qwen2.5-14b");
+  question.problem.machine = load_machine("rtx4080-12ssd", {"host.memory=96GB"});
+  question.problem.workload = {20, 20, 1024, Precision::bf16, GradientWidth::automatic};
+  question.policies = {"zero-offload"};
+  question.choose_micro_batch = true;
+  bool is_told = false;
+  for (const Remedy& remedy : find_remedies(question)) {
+    if (remedy.changes.front().name != "host.memory") continue;
+    is_told = true;
+    CHECK(remedy.changes.size() == 1);
+    CHECK(fits(applied(question, remedy)));
+  }
+  CHECK(is_told);
+  // Nor is another policy an answer where this one was named to be compared.
+  question.other_policies = false;
+  for (const Remedy& remedy : find_remedies(question))
+    for (const Setting& change : remedy.changes) CHECK(change.name != "policy");
+}
+
 TEST_CASE("where nothing was found the hint says that it was looked for") {
   CHECK_THAT(advice_of(Remedies{}).text(), Catch::Contains("was tried"));
 }

@@ -71,6 +71,24 @@ TEST_CASE("a tuned plan is no slower than any built-in policy at any micro-batch
   CHECK(again.result->step_seconds == best);
 }
 
+TEST_CASE("another micro-batch alone does not make a tuned plan faster") {
+  for (const std::uint64_t seed : {0U, 1U, 2U}) {
+    Problem problem = small_host();
+    problem.workload.batch = problem.workload.micro_batch = 12;
+    TuneOptions options = few_plans();
+    options.seed = seed;
+    const TuneResult result = tune(problem, options);
+    REQUIRE(result.best);
+    const Evaluation& best = result.best->evaluation;
+    for (const std::int64_t micro_batch : micro_batch_candidates(12)) {
+      problem.workload.micro_batch = micro_batch;
+      const Evaluation other = evaluate(problem, best.schedule.policy());
+      INFO(best.schedule.policy() << " at " << micro_batch);
+      if (other.result) CHECK(other.result->step_seconds >= 0.999 * best.result->step_seconds);
+    }
+  }
+}
+
 TEST_CASE("the same seed finds the same plans with any number of threads") {
   const Problem problem = small_host();
   TuneOptions options = few_plans(60);

@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include "base/errors.hpp"
+#include "base/units.hpp"
 #include "policies/workload/durability.hpp"
 #include "tests/policies/schedules.hpp"
 
@@ -68,7 +69,8 @@ TEST_CASE("The memory that frozen weights are read through is of the limit of ho
   } catch (const FitError& error) {
     CHECK_THAT(std::string(error.what()), Catch::Contains("that frozen weights are read through"));
     // The limit that is advised has room for both.
-    CHECK_THAT(error.hint(), Catch::Contains(std::to_string(needed + frozen_buffer_bytes)));
+    CHECK_THAT(error.hint(),
+               Catch::Contains(size_setting(round_size(needed + frozen_buffer_bytes, true))));
   }
   problem.machine.host.memory = needed;
   set_memory_beside(problem, false);

@@ -15,6 +15,7 @@
 #include <sstream>
 
 #include "base/errors.hpp"
+#include "base/units.hpp"
 #include "policies/common/policy.hpp"
 #include "policies/schedule/dependency_graph.hpp"
 #include "tests/policies/schedules.hpp"
@@ -221,10 +222,10 @@ namespace {
 
 // Gives the problem the memory that the hint of a FitError asks for.
 void apply(const std::string& hint, Problem& problem) {
-  const std::regex option("(gpu\\.memory|host\\.memory|ssd\\.capacity) = (\\d+)B");
+  const std::regex option("(gpu\\.memory|host\\.memory|ssd\\.capacity) = ([0-9.]+[a-zA-Z]+)");
   int found = 0;
   for (std::sregex_iterator it(hint.begin(), hint.end(), option), end; it != end; ++it, ++found) {
-    const std::uint64_t bytes = std::stoull((*it)[2]);
+    const std::uint64_t bytes = parse_bytes((*it)[2].str());
     const char which = (*it)[1].str()[0];
     if (which == 'g') problem.machine.gpu.memory = bytes;
     if (which == 'h') problem.machine.host.memory = bytes;
