@@ -123,7 +123,8 @@ std::string curve_text(const KneeCurve& curve) {
   text += closer_text(curve);
   if (curve.in_proportion)
     text +=
-        "  bandwidths are taken in proportion to the number of drives, which few machines reach\n";
+        "  bandwidths are taken in proportion to the number of drives, which few machines reach; "
+        "`--json` has\n  the settings of each row (`set`)\n";
   const bool is_told = curve.knee && !curve.points[curve.now].is_beyond_table;
   if (curve.table_ends > 0 && curve.table_ends < most_scaled_drives && !is_told)
     text += fmt::format(

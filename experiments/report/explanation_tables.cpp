@@ -31,11 +31,11 @@ std::string stalls_html(const Explanation& why, bool recorded) {
   const int steps = why.window.steps;
   if (report.idle_ns == 0) return "<p>The GPU is never idle in a steady step.</p>\n";
   std::string text = fmt::format(
-      "<p>The GPU is idle {} of a step, {} of it. Each moment is charged to the task that ran then "
-      "on "
-      "the chain that held up the next task of the GPU.</p>\n",
-      escaped(format_seconds(idle * 1e-9 / steps)),
-      escaped(percentage_text(share_of(idle, whole))));
+      "<p>The GPU is idle {} of a step of {}, {} of it{}. Each moment is charged to the task that "
+      "ran then on the chain that held up the next task of the GPU.</p>\n",
+      escaped(format_seconds(idle * 1e-9 / steps)), escaped(format_seconds(whole * 1e-9 / steps)),
+      escaped(percentage_text(share_of(idle, whole))),
+      recorded ? fmt::format(", the mean of {} steady step{}", steps, steps == 1 ? "" : "s") : "");
   if (recorded)
     text +=
         "<p class=\"note\">In a recorded run this includes the time from the end of what a task "

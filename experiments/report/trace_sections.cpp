@@ -311,9 +311,10 @@ Facts facts_of(const TraceStudy& study) {
     const auto whole = static_cast<double>(stalls.busy_ns + stalls.idle_ns);
     const double busy = whole > 0 ? static_cast<double>(stalls.busy_ns) / whole : 0;
     facts.push_back({"gpu_busy_fraction", "GPU busy", percentage_text(busy), busy,
-                     stalls.stalls.empty()
-                         ? ""
-                         : "waits most for " + to_string(stalls.stalls.front().running)});
+                     (study.recorded ? "of the mean steady step; " : "") +
+                         (stalls.stalls.empty()
+                              ? std::string("never waits")
+                              : "waits most for " + to_string(stalls.stalls.front().running))});
   }
   for (std::size_t tier = 0; tier < study.trace.tiers.size(); ++tier) {
     const std::optional<Peak> peak = peak_of(study.trace, tier);

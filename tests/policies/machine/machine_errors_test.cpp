@@ -262,6 +262,8 @@ TEST_CASE("option --set: every error names the override") {
   check_error(set("host.cores=1e999"), "host.cores=1e999: host.cores: \"1e999\" is out of range",
               "0.5");
   check_error(set("ssd.count=-1"), "ssd.count=-1: ssd.count: \"-1\" is not a whole number", "12");
+  check_error(set("ssd.count=3,host.memory=96GB"),
+              "ssd.count=3,host.memory=96GB: two settings in one", "ssd.count=3 host.memory=96GB");
   check_error(set("ssd.by_count=3"), "ssd.by_count=3: unknown key ssd.by_count", "ssd.count");
 }
 
