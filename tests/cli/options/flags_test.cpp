@@ -56,7 +56,8 @@ TEST_CASE("every setting that a run keeps is an option of train") {
 
 TEST_CASE("every setting that a message names has a flag") {
   std::set<std::string> flags;
-  for (const char* command : {"train", "export", "simulate", "calibrate", "sweep", "bench", "knee", "fit"})
+  for (const char* command :
+       {"train", "export", "simulate", "calibrate", "sweep", "bench", "knee", "fit"})
     flags.merge(flags_of(command));
   const std::regex named("Setting\\{\"([a-z0-9_]+)\"");
   std::size_t found = 0;
