@@ -1,10 +1,8 @@
 // spillway fit: the largest model, the largest batch, the least memory, by policy.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "cli/commands.hpp"
 #include "cli/options/problem_options.hpp"
@@ -13,6 +11,7 @@
 #include "cli/text/fit_text.hpp"
 #include "cli/text/output.hpp"
 #include "cli/text/progress.hpp"
+#include "experiments/plan/in_parallel.hpp"
 #include "experiments/questions/questions_json.hpp"
 #include "experiments/watch/training_line.hpp"
 
@@ -45,11 +44,8 @@ void run(const Options& options, int& exit_code) {
   const PlansAsked asked = plans_asked(problem, options.run, smallest,
                                        policies_to_fit(options.policies, smallest.workload));
   const FitTable table = [&] {
-    // Each thread holds a schedule or two.
-    constexpr unsigned most_threads = 8;
     Activity activity("building schedules");
-    return fit_table(problem, asked, columns,
-                     std::clamp(std::thread::hardware_concurrency(), 1u, most_threads),
+    return fit_table(problem, asked, columns, usual_threads(),
                      [&](const FitProgress& now) { activity.say(progress_text(now)); });
   }();
   fmt::print("{}", options.json ? to_text(to_json(table)) + "\n" : answer_text(table));

@@ -107,8 +107,9 @@ std::string closer_text(const KneeCurve& curve) {
   const std::int64_t step = (high - low + most) / (most + 1);
   std::string values;
   for (std::int64_t value = low; value < high; value += step) values += fmt::format("{},", value);
-  return fmt::format("  between {} and {} none was tried: `--resource {}={}{},{}` looks closer\n",
-                     low, high, curve.resource, values, high, high + (high + 3) / 4);
+  return fmt::format(
+      "  between {} and {} none that fits was tried: `--resource {}={}{},{}` looks closer\n", low,
+      high, curve.resource, values, high, high + (high + 3) / 4);
 }
 
 std::string curve_text(const KneeCurve& curve) {

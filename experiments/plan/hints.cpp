@@ -70,7 +70,7 @@ class Search {
     return sizes;
   }
 
-  // Every way the question allows, those that lack least first.
+  // Every way the question allows, those first whose lack is least hard to mend.
   void scan() {
     for (const std::string& policy : question_.policies) {
       for (const std::int64_t micro_batch : micro_batches()) {
@@ -344,6 +344,7 @@ class Search {
 
 Remedies find_remedies(const FitQuestion& question) {
   Remedies remedies = Search(question).all();
+  remedies.other_policies = question.other_policies;
   if (remedies.size() > most_remedies) remedies.resize(most_remedies);
   return remedies;
 }
@@ -353,7 +354,9 @@ Message advice_of(const Remedies& remedies) {
     return "nothing that was tried makes it fit, and what takes long to plan was not tried; "
            "`spillway fit` looks longer, for the least memory among others";
   if (remedies.empty())
-    return "no other micro-batch, policy option, policy or size that was tried makes it fit";
+    return remedies.other_policies
+               ? "no other micro-batch, policy option, policy or size that was tried makes it fit"
+               : "no other micro-batch, policy option or size that was tried makes it fit";
   Message text;
   for (const Remedy& remedy : remedies) {
     const bool is_first = text.empty();

@@ -23,7 +23,8 @@ struct Remedy {
 
 struct Remedies : std::vector<Remedy> {
   using std::vector<Remedy>::vector;
-  bool cut_short = false;  // some ways were left untried, for they take long to try
+  bool other_policies = true;  // were asked for
+  bool cut_short = false;      // some ways were left untried, for they take long to try
 };
 // The remedies that were found: another micro-batch, then options of the policy, no durability,
 // more memory, and other policies. Some seconds at most: schedules are tried up to a bound on their
@@ -33,7 +34,7 @@ Remedies find_remedies(const FitQuestion& question);
 // "A would make it fit; or B; or C"; where nothing was found, says so.
 Message advice_of(const Remedies& remedies);
 
-// The candidate that lacks least.
+// The candidate for which it is least hard to have what it lacks (Need::difficulty()).
 const Candidate& nearest(const Candidates& candidates, const Durability& durability);
 // Throws FitError with remedies for the nearest candidate. Call it where none of them fits.
 [[noreturn]] void fail_to_fit(const Candidates& candidates, const FitQuestion& question);

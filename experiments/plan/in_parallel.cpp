@@ -11,12 +11,14 @@ namespace spillway {
 void in_parallel(std::size_t count, unsigned threads, const std::function<void(std::size_t)>& job) {
   std::vector<std::exception_ptr> failures(count);
   std::atomic<std::size_t> next{0};
+  std::atomic<bool> has_failed = false;
   const auto work = [&] {
-    for (std::size_t k = next++; k < count; k = next++) {
+    for (std::size_t k = next++; k < count && !has_failed; k = next++) {
       try {
         job(k);
       } catch (...) {
         failures[k] = std::current_exception();
+        has_failed = true;
       }
     }
   };

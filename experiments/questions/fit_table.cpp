@@ -192,7 +192,9 @@ FitTable fit_table(const ProblemRequest& request, const PlansAsked& asked,
       });
     }
   }
-  in_parallel(answers.size(), threads, [&](std::size_t k) { answers[k](); });
+  constexpr unsigned most_threads = 8;  // each holds a schedule or two
+  in_parallel(answers.size(), std::min(threads, most_threads),
+              [&](std::size_t k) { answers[k](); });
   return table;
 }
 

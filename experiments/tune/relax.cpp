@@ -1,10 +1,10 @@
 #include "experiments/tune/relax.hpp"
-#include "base/units.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
+#include "base/units.hpp"
 #include "experiments/plan/machine_changes.hpp"
 #include "experiments/plan/problem_request.hpp"
 

@@ -112,8 +112,8 @@ void PlanSearch::run() {
   if (pricer_.problem().model.has_frozen()) try_writing_less();
 }
 
-// Each plan at the other micro-batches; the better ones come before it. Beyond the effort: they are
-// few, and no answer is to be beaten by another micro-batch alone.
+// Each plan at the other micro-batches; the better ones come before it. Whatever effort is left:
+// they are few, and no answer is to be beaten by another micro-batch alone.
 void PlanSearch::try_micro_batches(std::vector<Settled>& plans) {
   std::vector<Settled> others;
   for (const Settled& plan : plans) {

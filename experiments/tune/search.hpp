@@ -6,7 +6,7 @@
 //      found is left out;
 //   3. built-in policies with options that may make them faster;
 //   4. the best few of different cases climb, move by move (plan_space.hpp), to where no move
-//   helps.
+//   helps, and are tried at the other micro-batches in between and at last.
 //
 // Plans are priced in rounds whose size does not depend on the number of threads, so the same seed
 // finds the same plans on any machine; only a limit in seconds may end a search elsewhere.

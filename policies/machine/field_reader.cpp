@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <regex>
 #include <string_view>
 #include <utility>
 
@@ -207,15 +208,11 @@ std::pair<std::string, std::string> split_assignment(const std::string& assignme
     throw InputError(fmt::format("{}{}: not of the form KEY=VALUE", prefix, assignment),
                      "write for example " + Setting{"host.memory", "256GB"});
   }
-  const std::size_t comma = assignment.find(',', equals);
-  const std::size_t second = assignment.find('=', std::min(comma, assignment.size()));
   // "a.b=1,c.d=2"
-  if (second != std::string::npos &&
-      assignment.substr(comma + 1, second - comma - 1)
-              .find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_.") == std::string::npos) {
-    throw InputError(
-        fmt::format("{}{}: two settings in one", prefix, assignment),
-        "write them apart: " + assignment.substr(0, comma) + " " + assignment.substr(comma + 1));
+  static const std::regex next(",\\s*([a-z0-9_]+\\.[a-z0-9_.]+=)");
+  if (std::regex_search(assignment, next)) {
+    throw InputError(fmt::format("{}{}: more than one setting", prefix, assignment),
+                     "write them apart: " + std::regex_replace(assignment, next, " $1"));
   }
   return {assignment.substr(0, equals), assignment.substr(equals + 1)};
 }

@@ -118,10 +118,11 @@ def _machine_row(one: Machine) -> Dict[str, Any]:
             "ssd_write": one.ssd.write, "description": one.description}
 
 
-__all__ = ["Choice", "Comparison", "Costs", "Domain", "Elements", "Error", "Fit", "FitError", "InputError",
-           "Knee", "Machine", "MachineError", "Model", "Number", "OnOff", "Option", "Picture", "Plan",
-           "Policy", "Problem", "Result", "Step", "Sweep", "Table", "Trace", "Training", "Tuned",
-           "Whole", "Workload", "buffer_kinds", "compare", "estimate", "fit", "fraction", "frameworks",
-           "get_include", "knee", "lanes", "load_plugin", "machine", "machines", "model", "models", "parts",
-           "phases", "plan", "policies", "policy", "read_trace", "register", "resume", "simulate",
-           "sweep", "task_kinds", "tiers", "train", "train_settings", "tune", "workload_settings"]
+__all__ = ["Choice", "Comparison", "Costs", "Domain", "Elements", "Error", "Fit", "FitError",
+           "InputError", "Knee", "Machine", "MachineError", "Model", "Number", "OnOff", "Option",
+           "Picture", "Plan", "Policy", "Problem", "Result", "Step", "Sweep", "Table", "Trace",
+           "Training", "Tuned", "Whole", "Workload", "buffer_kinds", "compare", "estimate", "fit",
+           "fraction", "frameworks", "get_include", "knee", "lanes", "load_plugin", "machine",
+           "machines", "model", "models", "parts", "phases", "plan", "policies", "policy",
+           "read_trace", "register", "resume", "simulate", "sweep", "task_kinds", "tiers", "train",
+           "train_settings", "tune", "workload_settings"]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Union
+from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Sequence, Union
 
 from . import _core
 from ._policy import AnyPolicy, policy_text
 from ._results import Path, Result, settings_text
 from ._tables import Table
-from ._values import request
+from ._values import bytes_text, request, text_of
 
 Progress = Callable[[int, int], None]
 
@@ -80,6 +80,13 @@ def _texts(value: "Union[str, Sequence[str]]") -> "list[str]":
     return [value] if isinstance(value, str) else list(value)
 
 
+def _values(resource: str, values: Any) -> str:
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        values = [values]
+    to_text = bytes_text if resource.endswith(".memory") else text_of
+    return ",".join(to_text(one) for one in values)
+
+
 def fit(model: Path, machine: Path,
         policies: "Union[AnyPolicy, Sequence[AnyPolicy], None]" = None, *,
         largest: "Union[str, Sequence[str]]" = (), least: "Union[str, Sequence[str]]" = (),
@@ -97,7 +104,7 @@ def fit(model: Path, machine: Path,
 
 
 def knee(model: Path, machine: Path, policy: AnyPolicy = "auto", *,
-         resources: "Union[str, Sequence[str], Mapping[str, Sequence[Any]]]" = (),
+         resources: "Union[str, Sequence[str], Mapping[str, Any]]" = (),
          gain: float = 0.03, durability: str = "", progress: Optional[Progress] = None,
          **settings: Any) -> Knee:
     """Where more drives, more memory, a faster link stop paying.
@@ -106,8 +113,7 @@ def knee(model: Path, machine: Path, policy: AnyPolicy = "auto", *,
     InputError.
     """
     if isinstance(resources, Mapping):
-        resources = [name + ("=" + ",".join(map(str, values)) if values else "")
-                     for name, values in resources.items()]
+        resources = [f"{name}={_values(name, values)}" for name, values in resources.items()]
     metrics, now = _core.knee(request(model, machine, **settings), policy_text(policy),
                               _texts(resources), gain, durability, progress)
     return Knee(metrics, now)

@@ -54,12 +54,13 @@ TEST_CASE("A sweep writes one row a point, in axis order, with reasons where the
   INFO(outcome.err);
   CHECK(outcome.exit_code == 0);
   // The number of points comes first.
-  CHECK_THAT(outcome.out,
-             Catch::StartsWith(
-                 "small: 18 points, 6 with invalid settings\n"
-                 "  6 points: micro-batch 4 does not divide batch 6 (use "
-                 "micro_batch = 3 or micro_batch = 6)\ntestbed: 1 value of the machine file is "
-                 "assumed and may move times: `spillway simulate` says how far\n18 to run"));
+  CHECK_THAT(
+      outcome.out,
+      Catch::StartsWith("small: 18 points, 6 with invalid settings\n"
+                        "  6 points: micro-batch 4 does not divide batch 6 (use "
+                        "micro_batch = 3 or micro_batch = 6)\ntestbed: 1 value of the machine, "
+                        "assumed or derived from such, may move times: `spillway simulate` says "
+                        "how far\n18 to run"));
   CHECK_THAT(outcome.err, Catch::Contains("18/18 points, 100 %"));
   const Words lines = lines_of(results(out));
   REQUIRE(lines.size() == 19);

@@ -243,8 +243,23 @@ def test_knee_says_what_the_program_says(program):
     assert found.metrics == said
     assert found.now.step_seconds == plan["step_seconds"]
     assert found.now.policy == plan["policy"]
+    assert found.knees == {one["resource"]: one["knee"] for one in said["resources"]}
     assert list(found.knees) == ["ssd.count", "pcie"]
     assert {row["resource"] for row in found.points()} == {"ssd.count", "pcie"}
+    memory = spillway.machine("testbed").host.memory
+    sizes = spillway.knee(**TESTBED, policy="zero-infinity",
+                          resources={"host.memory": [memory, 2 * memory], "ssd.count": 2},
+                          **WORKLOAD)
+    assert {2.0 * memory, 2.0} <= {row["value"] for row in sizes.points()}
+
+    def stop(done, all):
+        calls.append(done)
+        raise KeyError("stop")
+
+    calls = []
+    with pytest.raises(KeyError):
+        spillway.fit(**TESTBED, policies="auto", progress=stop, **WORKLOAD)
+    assert len(calls) <= 8
     with pytest.raises(spillway.InputError):
         spillway.knee(**TESTBED, resources=["drives"], **WORKLOAD)
     with pytest.raises(spillway.InputError):

@@ -203,3 +203,17 @@ TEST_CASE("pictures of --why and of knee are drawn, the same bytes each time") {
                       Catch::Contains("A, zero-infinity") && Catch::Contains("B, greedysnake"));
   CHECK_THAT(plot, Catch::Contains("number of SSDs") && Catch::Contains("tokens/s"));
 }
+
+TEST_CASE("knee: drives between the knee and the value before it are named") {
+  const Words words = {"knee",     "--model", "gpt-13b", "--machine",  "rtx4090-12ssd",
+                       "--policy", "fuyou",   "--batch", "4",          "--micro-batch",
+                       "4",        "--gain",  "100%",    "--resource", "ssd.count=1,9,12"};
+  const Outcome far = run(words);
+  INFO(far.err << far.out);
+  REQUIRE(far.exit_code == 0);
+  CHECK_THAT(far.out, Catch::Contains("between 1 and 9 none that fits was tried: `--resource "
+                                      "ssd.count=1,2,3,4,5,6,7,8,9,12` looks closer"));
+  Words near = words;
+  near.back() = "ssd.count=1,2,3,4,5,6,7,8,9,12";
+  CHECK_THAT(run(near).out, !Catch::Contains("looks closer"));
+}

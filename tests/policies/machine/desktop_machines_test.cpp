@@ -50,6 +50,7 @@ TEST_CASE("a variant takes --set as its file does") {
   CHECK(four.ssd.read == set.ssd.read);
   CHECK(four.ssd.write == set.ssd.write);
   CHECK_FALSE(four.ssd.extrapolated());
+  CHECK(load_machine("rtx4090-2ssd", {"ssd.count=0"}).ssd.cache == 0);  // of drives that have one
   check_error([] { load_machine("rtx4090-1ssd", {"ssd.counts=4"}); }, "ssd.counts=4: unknown key",
               "ssd.count");
 }

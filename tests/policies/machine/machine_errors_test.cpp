@@ -263,7 +263,11 @@ TEST_CASE("option --set: every error names the override") {
               "0.5");
   check_error(set("ssd.count=-1"), "ssd.count=-1: ssd.count: \"-1\" is not a whole number", "12");
   check_error(set("ssd.count=3,host.memory=96GB"),
-              "ssd.count=3,host.memory=96GB: two settings in one", "ssd.count=3 host.memory=96GB");
+              "ssd.count=3,host.memory=96GB: more than one setting",
+              "ssd.count=3 host.memory=96GB");
+  check_error(set("ssd.count=3, host.memory=96GB,gpu.memory=1GB"),
+              "ssd.count=3, host.memory=96GB,gpu.memory=1GB: more than one setting",
+              "ssd.count=3 host.memory=96GB gpu.memory=1GB");
   check_error(set("ssd.by_count=3"), "ssd.by_count=3: unknown key ssd.by_count", "ssd.count");
 }
 
