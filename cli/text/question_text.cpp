@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "base/units.hpp"
 #include "cli/text/plan_text.hpp"
@@ -31,11 +30,10 @@ std::size_t policy_width(const std::vector<Row>& rows) {
 
 std::string point_line(const BatchPoint& point, const BatchPoint& peak, std::size_t width,
                        const char* note) {
-  return fmt::format(
-      "{:>6} {:>6} {:>10} {:>10.1f} {:>5.1f} % {:<13} {:<{}}{}\n", point.batch, point.micro_batch,
-      format_seconds(point.step_seconds), point.tokens_per_second,
-      std::floor(1000 * point.tokens_per_second / peak.tokens_per_second + 1e-9) / 10,
-      point.bound_by, point.policy, width, note);
+  return fmt::format("{:>6} {:>6} {:>10} {:>10.1f} {:>5.1f} % {:<13} {:<{}}{}\n", point.batch,
+                     point.micro_batch, format_seconds(point.step_seconds), point.tokens_per_second,
+                     100 * point.tokens_per_second / peak.tokens_per_second, point.bound_by,
+                     point.policy, width, note);
 }
 
 std::string machine_line(const MachinePoint& point, std::size_t width,

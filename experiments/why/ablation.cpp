@@ -181,8 +181,8 @@ class AblationSearch {
     for (const std::size_t one : bundle) next[one] = true;
     return next;
   }
-  // Of the settings that are left: each by itself or, where that does not run, with what it needs
-  // in a.
+  // Of the settings that are left: each by itself or, where that does not run, with those of what
+  // it needs in a that it still needs.
   std::vector<Bundle> bundles(const std::vector<std::size_t>& left) {
     std::vector<Bundle> all;
     for (const std::size_t one : left) all.push_back({one});
@@ -191,7 +191,11 @@ class AblationSearch {
       Bundle bundle = {one};
       std::copy_if(needs_[one].begin(), needs_[one].end(), std::back_inserter(bundle),
                    [&](std::size_t other) { return !is_changed(other); });
-      if (bundle.size() > 1 && bundle.size() < left.size()) all.push_back(std::move(bundle));
+      if (bundle.size() == 1 || bundle.size() >= left.size()) continue;
+      const std::vector<std::size_t> needed = needed_by(one, bundle);
+      bundle.resize(1);
+      bundle.insert(bundle.end(), needed.begin(), needed.end());
+      all.push_back(std::move(bundle));
     }
     return all;
   }
@@ -214,14 +218,8 @@ class AblationSearch {
       const bool gains_little =
           !best || seconds_now() - *at(with(*best)).seconds < little * answer_.a_seconds;
       if (gains_little && change_with_others(left)) continue;
-      change(best.value_or(Bundle{left.front()}));
+      for (const std::size_t one : best.value_or(Bundle{left.front()})) change(one);
     }
-  }
-  // A setting, the first, and what it still needs of the others, which by now may be less than all.
-  void change(const Bundle& bundle) {
-    const std::vector<std::size_t> needed = needed_by(bundle.front(), bundle);
-    change(bundle.front());
-    for (const std::size_t one : needed) change(one);
   }
   double seconds_now() const {
     return answer_.steps.empty() ? answer_.a_seconds : answer_.steps.back().after_seconds;

@@ -56,6 +56,12 @@ TEST_CASE("the gains of the steps add up to the whole difference, each setting i
       changed.insert(step.settings.begin(), step.settings.end());
     }
     CHECK(at == answer.b_seconds());
+    // No setting gains more by itself than what is changed first.
+    for (const SettingEffect& effect : ablation.effects) {
+      if (effect.alone.seconds)
+        CHECK(*effect.alone.seconds <=
+              std::max(ablation.steps[0].gain(), 0.01 * answer.a_seconds()));
+    }
     std::multiset<std::size_t> all;
     for (std::size_t k = 0; k < answer.settings.all().size(); ++k) all.insert(k);
     CHECK(changed == all);
