@@ -374,9 +374,9 @@ class AblationText {
       text_ += fmt::format("({}) {}\n", k + 1, reasons_[k]);
     if (has_moot_order())
       text_ +=
-          "both run one micro-batch a step, so that orders of micro-batches change nothing here: "
-          "`--micro-batch` with a divisor of the batch, where both fit with it, shows what they "
-          "gain\n";
+          "both run one micro-batch a step, so that orders of micro-batches change nothing here; "
+          "of "
+          "several a step (`--micro-batch`), where both fit with it, they may\n";
   }
 
   // Whether what differs is in which order micro-batches run, of which there is one.
