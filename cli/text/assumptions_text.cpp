@@ -115,9 +115,8 @@ std::size_t assumed_count(const Machine& machine) {
 std::string assumed_note(std::size_t least, std::size_t most) {
   if (most == 0) return "";
   return fmt::format(
-      "{} value{} of the machine, assumed or derived from such, may move times: `spillway "
-      "simulate` "
-      "says how far\n",
+      "{} value{} of the machine, assumed or derived from such, may move times: "
+      "`spillway simulate` says how far\n",
       least == most ? std::to_string(most) : fmt::format("{} to {}", least, most),
       most == 1 ? "" : "s");
 }
