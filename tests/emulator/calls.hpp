@@ -9,6 +9,8 @@
 namespace emulator {
 
 const Machine& machine();
+// Of this thread (cudaSetDevice).
+int current_device();
 
 // cudaSuccess, or what the call is to return without doing anything.
 cudaError_t enter(const char* name);

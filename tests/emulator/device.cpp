@@ -32,7 +32,7 @@ Kernels& kernels() {
   return *one;
 }
 
-thread_local int current_device = 0;
+thread_local int device_of_thread = 0;
 thread_local std::string next_launch;
 
 bool within_limits(const cudaLaunchConfig_t& config) {
@@ -59,6 +59,8 @@ void run_kernel(const Grid& grid, const std::function<void()>& body) {
 }
 
 }  // namespace
+
+int current_device() { return device_of_thread; }
 
 void name_next_launch(const char* name) { next_launch = name; }
 
@@ -124,14 +126,14 @@ cudaError_t cudaGetDeviceCount(int* count) {
 cudaError_t cudaGetDevice(int* device) {
   return call("cudaGetDevice", [&] {
     if (device == nullptr) return cudaErrorInvalidValue;
-    *device = emulator::current_device;
+    *device = emulator::current_device();
     return cudaSuccess;
   });
 }
 cudaError_t cudaSetDevice(int device) {
   return call("cudaSetDevice", [&] {
     if (device < 0 || device >= emulator::machine().devices) return cudaErrorInvalidDevice;
-    emulator::current_device = device;
+    emulator::device_of_thread = device;
     return cudaSuccess;
   });
 }
@@ -146,7 +148,7 @@ cudaError_t cudaSetDeviceFlags(unsigned) {
 }
 cudaError_t cudaDeviceReset() {
   return call("cudaDeviceReset", [] {
-    emulator::drain_all();
+    emulator::drain_device(emulator::current_device());
     return emulator::device_state();
   });
 }

@@ -32,6 +32,7 @@ enum class Owner { device, host_allocated, host_registered };
 struct Area {
   std::size_t bytes;
   Owner owner;
+  int device;  // where memory of the device lies
 };
 
 struct Areas {
@@ -70,7 +71,7 @@ cudaError_t allocate(void** pointer, std::size_t bytes, Owner owner) {
   std::fill_n(data - guard_bytes, guard_bytes, static_cast<unsigned char>(guard_value));
   std::fill_n(data + bytes, guard_bytes, static_cast<unsigned char>(guard_value));
   std::memset(data, poison_value, bytes);
-  areas().by_begin[address(data)] = {bytes, owner};
+  areas().by_begin[address(data)] = {bytes, owner, current_device()};
   if (owner == Owner::device) areas().device_bytes += bytes;
   areas().most_device_bytes = std::max(areas().most_device_bytes, areas().device_bytes);
   *pointer = data;
@@ -82,11 +83,23 @@ bool intact(const unsigned char* zone) {
                      [](unsigned char value) { return value == guard_value; });
 }
 
+// For all that uses memory of a device is enqueued there; host memory may be used by any.
+void wait_before_release(void* pointer, Owner owner) {
+  if (owner != Owner::device) return drain_all();
+  int device = current_device();
+  {
+    std::lock_guard lock(areas().mutex);
+    const auto found = areas().by_begin.find(address(pointer));
+    if (found != areas().by_begin.end()) device = found->second.device;
+  }
+  drain_device(device);
+}
+
 // Also after a failure: memory is given back.
 cudaError_t release(void* pointer, Owner owner, cudaError_t state) {
   if (pointer == nullptr) return state;
   if (const cudaError_t error = refuse_unsafe_call()) return error;
-  drain_all();
+  wait_before_release(pointer, owner);
   std::lock_guard lock(areas().mutex);
   const auto found = areas().by_begin.find(address(pointer));
   if (found == areas().by_begin.end() || found->second.owner != owner) return cudaErrorInvalidValue;
@@ -248,7 +261,7 @@ cudaError_t cudaHostRegister(void* pointer, std::size_t bytes, unsigned flags) {
     const auto next = all.lower_bound(begin);
     if (emulator::area_of(begin) != all.end() || (next != all.end() && next->first - begin < bytes))
       return cudaErrorHostMemoryAlreadyRegistered;
-    all[begin] = {bytes, Owner::host_registered};
+    all[begin] = {bytes, Owner::host_registered, emulator::current_device()};
     return cudaSuccess;
   });
 }

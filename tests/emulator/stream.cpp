@@ -15,7 +15,8 @@ namespace {
 struct Streams {
   std::mutex mutex;
   std::map<cudaStream_t, std::unique_ptr<CUstream_st>> live;
-  std::unique_ptr<CUstream_st> legacy;  // the default stream, made when it is first used
+  // The default streams, by device, made when they are first used.
+  std::map<int, std::unique_ptr<CUstream_st>> legacy;
   std::uint64_t made = 0;
 };
 
@@ -34,10 +35,12 @@ Operation wait_for(CUstream_st& other) {
 
 void respect_legacy_stream(CUstream_st& stream) {
   std::lock_guard lock(streams().mutex);
-  CUstream_st* const legacy = streams().legacy.get();
+  const auto found = streams().legacy.find(stream.device);
+  CUstream_st* const legacy = found == streams().legacy.end() ? nullptr : found->second.get();
   if (&stream == legacy) {
     for (auto& [handle, other] : streams().live)
-      if ((other->flags & cudaStreamNonBlocking) == 0 && !other->idle())
+      if (other->device == stream.device && (other->flags & cudaStreamNonBlocking) == 0 &&
+          !other->idle())
         stream.enqueue(wait_for(*other));
   } else if (legacy != nullptr && (stream.flags & cudaStreamNonBlocking) == 0 && !legacy->idle()) {
     stream.enqueue(wait_for(*legacy));
@@ -53,13 +56,29 @@ cudaError_t create(cudaStream_t* handle, unsigned flags) {
   return cudaSuccess;
 }
 
+template <class Of>
+void drain_if(const Of& is_meant) {
+  std::vector<std::pair<CUstream_st*, std::uint64_t>> waits;
+  const auto add = [&](const auto& all) {
+    for (const auto& [key, stream] : all)
+      if (is_meant(*stream)) waits.emplace_back(stream.get(), stream->issued());
+  };
+  {
+    std::lock_guard lock(streams().mutex);
+    add(streams().live);
+    add(streams().legacy);
+  }
+  for (auto& [stream, ticket] : waits) stream->wait(ticket);
+}
+
 }  // namespace
 
 CUstream_st* find_stream(cudaStream_t handle) {
   std::lock_guard lock(streams().mutex);
   if (handle == nullptr || handle == cudaStreamLegacy) {
-    if (!streams().legacy) streams().legacy = std::make_unique<CUstream_st>(0, 0);
-    return streams().legacy.get();
+    auto& legacy = streams().legacy[current_device()];
+    if (!legacy) legacy = std::make_unique<CUstream_st>(0, 0);
+    return legacy.get();
   }
   const auto found = streams().live.find(handle);
   return found == streams().live.end() ? nullptr : found->second.get();
@@ -80,15 +99,12 @@ void drain(CUstream_st& stream) {
   stream.wait(stream.issued());
 }
 
+void drain_device(int device) {
+  drain_if([&](const CUstream_st& stream) { return stream.device == device; });
+}
+
 void drain_all() {
-  std::vector<std::pair<CUstream_st*, std::uint64_t>> waits;
-  {
-    std::lock_guard lock(streams().mutex);
-    for (auto& [handle, stream] : streams().live)
-      waits.emplace_back(stream.get(), stream->issued());
-    if (streams().legacy) waits.emplace_back(streams().legacy.get(), streams().legacy->issued());
-  }
-  for (auto& [stream, ticket] : waits) stream->wait(ticket);
+  drain_if([](const CUstream_st&) { return true; });
 }
 
 Hold::Hold(cudaStream_t stream) : stream_(stream) {
@@ -101,7 +117,11 @@ Hold::~Hold() {
 }  // namespace emulator
 
 CUstream_st::CUstream_st(std::uint64_t number, unsigned its_flags)
-    : flags(its_flags), legacy(number == 0), number_(number), thread_([this] { serve(); }) {}
+    : flags(its_flags),
+      device(emulator::current_device()),
+      legacy(number == 0),
+      number_(number),
+      thread_([this] { serve(); }) {}
 
 CUstream_st::~CUstream_st() {
   {
@@ -260,7 +280,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t handle, cudaHostFn_t function, void*
 cudaError_t cudaDeviceSynchronize() {
   return call("cudaDeviceSynchronize", [] {
     if (const cudaError_t error = emulator::refuse_unsafe_call(true)) return error;
-    emulator::drain_all();
+    emulator::drain_device(emulator::current_device());
     return emulator::device_state();
   });
 }

@@ -38,8 +38,9 @@ struct Capture;
 CUstream_st* find_stream(cudaStream_t handle);
 // Enqueues, or adds to the graph that the stream is being captured into.
 cudaError_t submit(CUstream_st& stream, Operation operation);
-// Waits until everything enqueued so far on the stream, or on all of them, was run.
+// Waits until everything enqueued so far on the stream, on all of a device, or on all was run.
 void drain(CUstream_st& stream);
+void drain_device(int device);
 void drain_all();
 
 std::shared_ptr<CUevent_st> find_event(cudaEvent_t handle);
@@ -61,6 +62,7 @@ struct CUstream_st {
   static CUstream_st* of_this_thread();  // whose work this thread runs
 
   const unsigned flags;
+  const int device;
   const bool legacy;  // the default stream
   // The capture this stream takes part in, and the nodes that its next one depends on; guarded by
   // the mutex of captures.

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <future>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "base/errors.hpp"
@@ -61,7 +62,7 @@ class NcclCarrier : public Carrier {
     SPILLWAY_CUDA(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
     cudaStream_t stream = nullptr;
     SPILLWAY_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    stream_.reset(stream);
+    stream_.reset(stream, [](cudaStream_t made) { static_cast<void>(cudaStreamDestroy(made)); });
     if (link.piece_bytes > 0)
       pieces_ = take(link.piece_bytes * static_cast<std::uint64_t>(link.count));
     NcclId id;
@@ -77,14 +78,6 @@ class NcclCarrier : public Carrier {
       abort();
       throw;
     }
-  }
-
-  // A communicator that has done its work stays to the end of the process, which is near: to
-  // destroy it would be to wait until the others destroy theirs, whatever they are at.
-  ~NcclCarrier() override {
-    if (!is_stuck_) return;
-    static_cast<void>(stream_.release());
-    new std::shared_ptr<std::byte>(std::move(pieces_));
   }
 
   int rank() const override { return link_.own; }
@@ -145,10 +138,6 @@ class NcclCarrier : public Carrier {
   }
 
  private:
-  struct DestroyStream {
-    void operator()(cudaStream_t stream) const { static_cast<void>(cudaStreamDestroy(stream)); }
-  };
-
   void use_device() const { SPILLWAY_CUDA(cudaSetDevice(device_)); }
 
   [[noreturn]] void fail(int result, const char* call) const {
@@ -186,7 +175,8 @@ class NcclCarrier : public Carrier {
     }
   }
   // Ends what the link is at. That may wait for others, who may be gone: not for long. What still
-  // runs then keeps its stream and its memory.
+  // runs then keeps its stream and its memory to the end of the process: to give them back would be
+  // to wait for it.
   void abort() {
     if (communicator_ == nullptr) return;
     const auto done = std::make_shared<std::promise<void>>();
@@ -197,14 +187,16 @@ class NcclCarrier : public Carrier {
       done->set_value();
     }).detach();
     communicator_ = nullptr;
-    is_stuck_ = is_done.wait_for(longest_abort) != std::future_status::ready;
+    if (is_done.wait_for(longest_abort) != std::future_status::ready)
+      new std::tuple(stream_, pieces_, tried_);
   }
 
   // All connections are made, and take their memory, when they are first used.
   void try_out() {
     constexpr std::size_t bytes = 4096;
     const auto count = static_cast<std::size_t>(link_.count);
-    const std::shared_ptr<std::byte> memory = take((count + 1) * bytes);
+    tried_ = take((count + 1) * bytes);
+    std::byte* const memory = tried_.get();
     const auto pattern = [](std::size_t of, std::size_t at) {
       return static_cast<unsigned char>(17 * (of + 1) + at + at / 256);
     };
@@ -212,19 +204,18 @@ class NcclCarrier : public Carrier {
     std::vector<unsigned char> sent(bytes), arrived(count * bytes, 0);
     for (std::size_t i = 0; i < bytes; ++i) sent[i] = pattern(own, i);
     SPILLWAY_CUDA(
-        cudaMemcpyAsync(memory.get(), sent.data(), bytes, cudaMemcpyHostToDevice, stream_.get()));
+        cudaMemcpyAsync(memory, sent.data(), bytes, cudaMemcpyHostToDevice, stream_.get()));
     std::vector<Outgoing> outgoing;
     std::vector<Incoming> incoming;
     for (std::size_t k = 0; k < count; ++k) {
       if (k == own) continue;
-      if (!link_.one_way || own == 0)
-        outgoing.push_back({static_cast<int>(k), memory.get(), bytes});
+      if (!link_.one_way || own == 0) outgoing.push_back({static_cast<int>(k), memory, bytes});
       if (!link_.one_way || own == 1)
-        incoming.push_back({static_cast<int>(k), memory.get() + (k + 1) * bytes, bytes});
+        incoming.push_back({static_cast<int>(k), memory + (k + 1) * bytes, bytes});
     }
     exchange(outgoing, incoming);
     finish();
-    SPILLWAY_CUDA(cudaMemcpyAsync(arrived.data(), memory.get() + bytes, arrived.size(),
+    SPILLWAY_CUDA(cudaMemcpyAsync(arrived.data(), memory + bytes, arrived.size(),
                                   cudaMemcpyDeviceToHost, stream_.get()));
     SPILLWAY_CUDA(cudaStreamSynchronize(stream_.get()));
     for (const Incoming& one : incoming) {
@@ -237,15 +228,17 @@ class NcclCarrier : public Carrier {
               "machines get wrong; SPILLWAY_NCCL=off goes by way of the host's memory");
       }
     }
+    tried_.reset();
   }
 
   int device_;
   NcclFunctions nccl_;
   GpuLinks::Link link_;
-  std::unique_ptr<CUstream_st, DestroyStream> stream_;
-  std::shared_ptr<std::byte> pieces_;
+  std::shared_ptr<CUstream_st> stream_;
+  std::shared_ptr<std::byte> pieces_, tried_;
+  // One that has done its work stays to the end of the process, which is near: to destroy it would
+  // be to wait until the others destroy theirs, whatever they are at.
   NcclComm communicator_ = nullptr;
-  bool is_stuck_ = false;
 };
 
 }  // namespace

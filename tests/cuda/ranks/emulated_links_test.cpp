@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -20,7 +21,22 @@ using namespace spillway::cuda;
 
 namespace {
 
-std::unique_ptr<GpuLinks> links() { return std::make_unique<NcclLinks>(0, ""); }
+// Ranks of a test, each with a GPU of its own.
+void run_ranks(int size, const std::function<void(RankTeam&)>& body) {
+  const auto with_devices = [](int devices) {
+    emulator::Machine machine;
+    machine.devices = devices;
+    emulator::set_machine(machine);
+  };
+  with_devices(size);
+  const std::unique_ptr<void, std::function<void(void*)>> after(&size,
+                                                                [&](void*) { with_devices(1); });
+  test::run_ranks(size, body);
+}
+
+std::unique_ptr<GpuLinks> links(RankTeam& team) {
+  return std::make_unique<NcclLinks>(team.rank(), "");
+}
 
 template <class Element>
 std::vector<Element> values_of(int rank, std::size_t count) {
@@ -37,8 +53,7 @@ struct Collected {
   }
 };
 
-// All collectives of `sums`, on memory that `make` makes and `read` looks at. All ranks share a GPU
-// here, which waits for all that runs when memory is taken or given back.
+// All collectives of `sums`, on memory that `make` makes and `read` looks at.
 template <class Element, class Make, class Read>
 Collected<Element> collect(RankTeam& team, OrderedSums& sums, std::size_t count, const Make& make,
                            const Read& read) {
@@ -61,8 +76,8 @@ template <class Element>
 void check_collectives(int ranks, std::size_t count) {
   INFO(ranks << " ranks, " << count << " elements of " << sizeof(Element) << " bytes");
   std::atomic<int> same{0};
-  test::run_ranks(ranks, [&](RankTeam& team) {
-    RankGpus gpus(team, links(), false);
+  run_ranks(ranks, [&](RankTeam& team) {
+    RankGpus gpus(team, links(team), false);
     const auto on_host = collect<Element>(
         team, team.on(Lane::ranks_reduce), count,
         [](const auto& values) { return std::make_unique<std::vector<Element>>(values); },
@@ -91,8 +106,8 @@ TEST_CASE("CUDA: messages between stages arrive, each way by a link of its own")
   constexpr int stages = 3;
   constexpr std::size_t count = 5000;
   std::atomic<int> right{0};
-  test::run_ranks(stages, [&](RankTeam& team) {
-    RankGpus gpus(team, links(), true);
+  run_ranks(stages, [&](RankTeam& team) {
+    RankGpus gpus(team, links(team), true);
     const int next = (team.rank() + 1) % stages, before = (team.rank() + stages - 1) % stages;
     DeviceArray<float> out(values_of<float>(team.rank(), count)), in(count), gradient(count);
     team.barrier();
@@ -126,8 +141,8 @@ TEST_CASE("CUDA: messages between stages arrive, each way by a link of its own")
 
 TEST_CASE("CUDA: where one rank only takes part in a collective, none moves anything") {
   std::atomic<int> moved{0};
-  test::run_ranks(3, [&](RankTeam& team) {
-    RankGpus gpus(team, links(), false);
+  run_ranks(3, [&](RankTeam& team) {
+    RankGpus gpus(team, links(team), false);
     moved += gpus.meet(Lane::ranks_gather, team.rank() != 1) ? 1 : 0;
     moved += gpus.meet(Lane::ranks_gather, true) ? 10 : 0;
   });
@@ -140,9 +155,9 @@ TEST_CASE("CUDA: links that cannot be made or used say what failed, and what to 
     emulator::fail(call, nth, cudaErrorUnknown);
     std::mutex mutex;
     std::string texts;  // of both: one has failed, the other has lost it
-    CHECK_THROWS(test::run_ranks(2, [&](RankTeam& team) {
+    CHECK_THROWS(run_ranks(2, [&](RankTeam& team) {
       try {
-        RankGpus gpus(team, links(), false);
+        RankGpus gpus(team, links(team), false);
       } catch (const MachineError& error) {
         const std::lock_guard lock(mutex);
         texts += std::string(error.what()) + "; ";
@@ -162,13 +177,9 @@ TEST_CASE("CUDA: a rank that is lost ends those that wait for its GPU") {
   const DeviceArray<float> whole(values_of<float>(0, 1000));
   std::string lost;
   const auto one_fails = [&](RankTeam& team) {
-    RankGpus gpus(team, links(), false);
+    RankGpus gpus(team, links(team), false);
     team.barrier();
-    if (team.rank() == 1) {
-      const MachineError error("its drive is gone");
-      team.fail(std::make_exception_ptr(error));  // both share a GPU here: before memory of it goes
-      throw error;
-    }
+    if (team.rank() == 1) throw MachineError("its drive is gone");
     try {
       gpus.on(Lane::ranks_reduce)
           ->all_reduce(reinterpret_cast<std::byte*>(whole.data()), whole.bytes(), sizeof(float));
@@ -177,7 +188,7 @@ TEST_CASE("CUDA: a rank that is lost ends those that wait for its GPU") {
       throw;
     }
   };
-  CHECK_THROWS(test::run_ranks(2, one_fails));
+  CHECK_THROWS(run_ranks(2, one_fails));
   CHECK_THAT(lost, Catch::Contains("rank 1") && Catch::Contains("its drive is gone"));
   CHECK(emulator::count("ncclCommAbort") > aborted);
 }
