@@ -97,10 +97,13 @@ void HostOptimizer::gradient_norm_as(const Task& task, const Operands& o) const 
     return lock ? sum_of_squares(pool_, sums_, gradient + range.first, own, count, variant_)
                 : cpu_kernels(variant_).sum_squares(gradient + range.first, own, count);
   };
-  const std::int64_t shards = workload_.ranks > 1 ? 1 : workload_.gradient_groups;
-  double squares = squares_of(shard_of({0, elements}, static_cast<int>(shards), 0));
-  for (int shard = 1; shard < static_cast<int>(shards); ++shard)
-    squares += squares_of(shard_of({0, elements}, static_cast<int>(shards), shard));
+  const int shards = workload_.ranks > 1 ? 1 : workload_.state_shards();
+  double squares = 0;
+  for (int rank = 0; rank < shards; ++rank) {
+    const double own = squares_of(
+        updated_by_rank(workload_.group_meshes, shards, task.layer < layers_, elements, rank));
+    squares = rank == 0 ? own : squares + own;
+  }
   o.norms.front() = squares;
   *o.gradient_square_sum = squares;
 }

@@ -52,11 +52,18 @@ std::vector<double> squares_of_whole(const ModelSpec& model, const std::vector<d
   return whole;
 }
 
-// Bytes of every rank's shard of a whole.
-std::vector<std::uint64_t> shard_bytes(std::uint64_t whole_bytes, std::uint64_t width, int ranks) {
-  std::vector<std::uint64_t> parts;
-  for (int rank = 0; rank < ranks; ++rank)
-    parts.push_back(shard_of({0, whole_bytes / width}, ranks, rank).elements * width);
+// The ranks that do a collective with this one, by their places in its group.
+std::vector<int> members_of(const Schedule& schedule, const Task& task) {
+  const Problem& problem = schedule.problem();
+  if (is_stage(problem.model)) return all_ranks(static_cast<int>(problem.workload.pipeline));
+  return members_of(schedule.groups()[task.group], problem.ranks(), problem.rank);
+}
+
+// And what each of them has of its whole, of elements `width` bytes wide.
+RankParts parts_of(const Schedule& schedule, const Task& task, std::uint64_t width) {
+  RankParts parts(members_of(schedule, task),
+                  part_elements(schedule.groups()[task.group], task.bytes / width));
+  for (std::uint64_t& part : parts.bytes) part *= width;
   return parts;
 }
 
@@ -88,8 +95,9 @@ void Executor::collective(const Run& run, TaskId id, std::byte* scratch) {
   const auto accesses = run.schedule.accesses(task);
   if (goes_between_gpus(run, task)) {
     const bool for_result = scratch == nullptr;
-    const bool all_do = is_message(task.kind) ? gpus_->meet(task.lane, task.group, for_result)
-                                              : gpus_->meet(task.lane, for_result);
+    const bool all_do = is_message(task.kind)
+                            ? gpus_->meet(task.lane, task.group, for_result)
+                            : gpus_->meet(task.lane, members_of(run.schedule, task), for_result);
     if (all_do) exchange_on_gpus(run, id);
     return;
   }
@@ -152,7 +160,7 @@ void Executor::exchange(const Run& run, TaskId id, const std::array<std::byte*, 
   const Problem& problem = run.schedule.problem();
   const std::span norms(reinterpret_cast<double*>(at[0]), task.bytes / norm_slot_bytes);
   if (is_stage(problem.model)) leave_own(problem.model, norms);
-  sums.all_reduce(norms);
+  sums.all_reduce(norms, members_of(run.schedule, task));
 }
 
 // In the memory that the sums are of.
@@ -160,21 +168,25 @@ void Executor::collective(const Run& run, const Task& task, OrderedSums& sums,
                           const std::array<std::byte*, 2>& at) {
   const auto accesses = run.schedule.accesses(task);
   const Problem& problem = run.schedule.problem();
-  const int ranks = team_->size();
+  const auto require_own = [&](const RankParts& parts, const Access& own) {
+    const int place = place_in(run.schedule.groups()[task.group], problem.ranks(), problem.rank);
+    SPILLWAY_ASSERT(parts.bytes[static_cast<std::size_t>(place)] == own.bytes);
+  };
   switch (task.kind) {
     case TaskKind::all_gather: {
-      const auto parts = shard_bytes(task.bytes, problem.parameter_bytes(), ranks);
-      SPILLWAY_ASSERT(parts[static_cast<std::size_t>(problem.rank)] == accesses[0].bytes);
+      const RankParts parts = parts_of(run.schedule, task, problem.parameter_bytes());
+      require_own(parts, accesses[0]);
       return sums.all_gather(at[0], at[1], parts);
     }
     case TaskKind::reduce_scatter: {
       const std::uint64_t width = problem.gradient_bytes();
-      const auto parts = shard_bytes(task.bytes, width, ranks);
-      SPILLWAY_ASSERT(parts[static_cast<std::size_t>(problem.rank)] == accesses[1].bytes);
+      const RankParts parts = parts_of(run.schedule, task, width);
+      require_own(parts, accesses[1]);
       return sums.reduce_scatter(at[0], at[1], parts, width, !task.first_micro_batch);
     }
     case TaskKind::all_reduce:
-      return sums.all_reduce(at[0], task.bytes, problem.gradient_bytes());
+      return sums.all_reduce(at[0], task.bytes, problem.gradient_bytes(),
+                             members_of(run.schedule, task));
     default:
       bug("a collective", __FILE__, __LINE__, to_string(task.kind));
   }
@@ -226,6 +238,11 @@ StepResult Executor::shared_result(const Run& run, int step, std::int64_t began_
   const auto of = [&](int rank, std::size_t at) {
     return all[static_cast<std::size_t>(rank) * own.size() + at];
   };
+  // Ranks that have the same parts of a gradient as others count once.
+  const std::vector<int> with_parts =
+      is_stage(model)
+          ? all_ranks(team_->size())
+          : spillway::members_of(run.schedule.gradient_group(), run.schedule.problem().ranks(), 0);
   std::vector<double> squares(units.size(), 0.0);
   result.ssd_bytes_read = result.ssd_bytes_written = 0;
   bool stops = false;
@@ -233,7 +250,8 @@ StepResult Executor::shared_result(const Run& run, int step, std::int64_t began_
   for (int rank = 0; rank < team_->size(); ++rank) {
     const bool has_losses = !is_stage(model) || rank + 1 == team_->size();
     for (std::size_t i = 0; has_losses && i < losses.size(); ++i) result.loss += of(rank, i);
-    for (std::size_t unit = 0; unit < units.size(); ++unit)
+    const bool counts = std::find(with_parts.begin(), with_parts.end(), rank) != with_parts.end();
+    for (std::size_t unit = 0; counts && unit < units.size(); ++unit)
       squares[unit] += of(rank, losses.size() + unit);
     const std::size_t after = losses.size() + units.size();
     result.ssd_bytes_read += static_cast<std::uint64_t>(of(rank, after));

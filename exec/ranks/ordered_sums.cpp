@@ -18,54 +18,75 @@ std::uint64_t piece_from(std::uint64_t part, std::uint64_t at, std::uint64_t mos
 
 }  // namespace
 
-void OrderedSums::all_gather(const std::byte* own, std::byte* whole, PartBytes parts) {
+std::vector<int> all_ranks(int count) {
+  std::vector<int> ranks(static_cast<std::size_t>(count));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+RankParts::RankParts(std::vector<std::uint64_t> of_all)
+    : members(all_ranks(static_cast<int>(of_all.size()))), bytes(std::move(of_all)) {}
+
+void OrderedSums::all_gather(const std::byte* own, std::byte* whole, const RankParts& parts) {
   gather(own, whole, parts);
   carrier_.finish();
 }
 
-void OrderedSums::reduce_scatter(const std::byte* whole, std::byte* own, PartBytes parts,
+void OrderedSums::reduce_scatter(const std::byte* whole, std::byte* own, const RankParts& parts,
                                  std::uint64_t width, bool adds) {
   reduce(whole, own, parts, width, adds);
   carrier_.finish();
 }
 
-void OrderedSums::gather(const std::byte* own, std::byte* whole, PartBytes parts) {
-  SPILLWAY_ASSERT(parts.size() == static_cast<std::size_t>(carrier_.size()));
-  const auto me = static_cast<std::size_t>(carrier_.rank());
+std::size_t OrderedSums::own_place(const RankParts& parts) const {
+  SPILLWAY_ASSERT(parts.members.size() == parts.bytes.size());
+  const auto own = std::find(parts.members.begin(), parts.members.end(), carrier_.rank());
+  SPILLWAY_ASSERT(own != parts.members.end(), "a rank is one of its group");
+  return static_cast<std::size_t>(own - parts.members.begin());
+}
+
+void OrderedSums::gather(const std::byte* own, std::byte* whole, const RankParts& parts) {
+  const std::size_t me = own_place(parts);
   outgoing_.clear();
   incoming_.clear();
   std::uint64_t at = 0;
-  for (std::size_t r = 0; r < parts.size(); ++r) {
-    if (r == me && whole + at != own) carrier_.move(whole + at, own, parts[me]);
-    if (r != me) {
-      outgoing_.push_back({static_cast<int>(r), own, parts[me]});
-      incoming_.push_back({static_cast<int>(r), whole + at, parts[r]});
+  for (std::size_t place = 0; place < parts.bytes.size(); ++place) {
+    if (place == me && whole + at != own) carrier_.move(whole + at, own, parts.bytes[me]);
+    if (place != me) {
+      outgoing_.push_back({parts.members[place], own, parts.bytes[me]});
+      incoming_.push_back({parts.members[place], whole + at, parts.bytes[place]});
     }
-    at += parts[r];
+    at += parts.bytes[place];
   }
   carrier_.exchange(outgoing_, incoming_);
 }
 
-void OrderedSums::reduce(const std::byte* whole, std::byte* own, PartBytes parts,
+void OrderedSums::reduce(const std::byte* whole, std::byte* own, const RankParts& parts,
                          std::uint64_t width, bool adds) {
-  SPILLWAY_ASSERT(parts.size() == static_cast<std::size_t>(carrier_.size()));
-  const auto me = static_cast<std::size_t>(carrier_.rank());
-  std::vector<std::uint64_t> begins(parts.size());
-  std::exclusive_scan(parts.begin(), parts.end(), begins.begin(), std::uint64_t{0});
-  const std::uint64_t longest = *std::max_element(parts.begin(), parts.end());
+  const std::size_t me = own_place(parts), count = parts.bytes.size();
+  std::vector<std::uint64_t> begins(count);
+  std::exclusive_scan(parts.bytes.begin(), parts.bytes.end(), begins.begin(), std::uint64_t{0});
+  const std::uint64_t longest = *std::max_element(parts.bytes.begin(), parts.bytes.end());
   const std::uint64_t piece = carrier_.piece_bytes();
   SPILLWAY_ASSERT(piece > 0);
-  std::vector<const std::byte*> from(parts.size());
+  // Added up in the order of the ranks, whatever their places.
+  std::vector<std::size_t> places(count);
+  std::iota(places.begin(), places.end(), std::size_t{0});
+  std::sort(places.begin(), places.end(),
+            [&](std::size_t a, std::size_t b) { return parts.members[a] < parts.members[b]; });
+  std::vector<const std::byte*> from;
   for (std::uint64_t at = 0; at < longest; at += piece) {
-    const std::uint64_t mine = piece_from(parts[me], at, piece);
+    const std::uint64_t mine = piece_from(parts.bytes[me], at, piece);
     outgoing_.clear();
     incoming_.clear();
-    for (std::size_t r = 0; r < parts.size(); ++r) {
-      from[r] = r == me ? whole + begins[me] + at : carrier_.piece_of(static_cast<int>(r));
-      if (r == me) continue;
+    from.clear();
+    for (const std::size_t place : places) {
+      const int rank = parts.members[place];
+      from.push_back(place == me ? whole + begins[me] + at : carrier_.piece_of(rank));
+      if (place == me) continue;
       outgoing_.push_back(
-          {static_cast<int>(r), whole + begins[r] + at, piece_from(parts[r], at, piece)});
-      incoming_.push_back({static_cast<int>(r), carrier_.piece_of(static_cast<int>(r)), mine});
+          {rank, whole + begins[place] + at, piece_from(parts.bytes[place], at, piece)});
+      incoming_.push_back({rank, carrier_.piece_of(rank), mine});
     }
     carrier_.exchange(outgoing_, incoming_);
     if (mine > 0)
@@ -73,16 +94,16 @@ void OrderedSums::reduce(const std::byte* whole, std::byte* own, PartBytes parts
   }
 }
 
-void OrderedSums::all_reduce(std::byte* whole, std::uint64_t bytes, std::uint64_t width) {
-  const auto size = static_cast<std::uint64_t>(carrier_.size());
-  const std::uint64_t grain = whole_elements * width;
+void OrderedSums::all_reduce(std::byte* whole, std::uint64_t bytes, std::uint64_t width,
+                             const std::vector<int>& members) {
+  const std::uint64_t size = members.size(), grain = whole_elements * width;
   const std::uint64_t share = (bytes / size + grain - 1) / grain * grain;
-  std::vector<std::uint64_t> parts;
+  RankParts parts(members, {});
   std::uint64_t begin = 0, mine = 0;
-  for (std::uint64_t r = 0; r < size; ++r) {
-    if (r == static_cast<std::uint64_t>(carrier_.rank())) mine = begin;
-    parts.push_back(r + 1 == size ? bytes - begin : std::min(share, bytes - begin));
-    begin += parts.back();
+  for (std::uint64_t place = 0; place < size; ++place) {
+    if (members[place] == carrier_.rank()) mine = begin;
+    parts.bytes.push_back(place + 1 == size ? bytes - begin : std::min(share, bytes - begin));
+    begin += parts.bytes.back();
   }
   reduce(whole, whole + mine, parts, width, false);
   gather(whole + mine, whole, parts);
@@ -93,22 +114,22 @@ HostSums::HostSums(RankTransport& transport, RankChannel channel, std::function<
     : HostSums(std::make_unique<HostCarrier>(transport, channel, std::move(waiting))) {}
 
 HostSums::HostSums(std::unique_ptr<HostCarrier> carrier)
-    : OrderedSums(*carrier),
-      carrier_(std::move(carrier)),
-      ranks_(static_cast<std::size_t>(carrier_->size())) {}
+    : OrderedSums(*carrier), carrier_(std::move(carrier)) {}
 
-void HostSums::all_to_all(std::span<const std::byte> own, std::span<std::byte> all) {
-  const std::vector<std::uint64_t> parts(ranks_, own.size());
-  SPILLWAY_ASSERT(all.size() == own.size() * parts.size());
+void HostSums::all_to_all(std::span<const std::byte> own, std::span<std::byte> all,
+                          const std::vector<int>& members) {
+  const RankParts parts(members, std::vector<std::uint64_t>(members.size(), own.size()));
+  SPILLWAY_ASSERT(all.size() == own.size() * members.size());
   all_gather(own.data(), all.data(), parts);
 }
 
-void HostSums::all_reduce(std::span<double> values) {
-  std::vector<double> all(values.size() * ranks_);
-  all_to_all(std::as_bytes(values), std::as_writable_bytes(std::span(all)));
+void HostSums::all_reduce(std::span<double> values, const std::vector<int>& members) {
+  SPILLWAY_ASSERT(std::is_sorted(members.begin(), members.end()));
+  std::vector<double> all(values.size() * members.size());
+  all_to_all(std::as_bytes(values), std::as_writable_bytes(std::span(all)), members);
   for (std::size_t i = 0; i < values.size(); ++i) {
     values[i] = all[i];
-    for (std::size_t r = 1; r < ranks_; ++r) values[i] += all[r * values.size() + i];
+    for (std::size_t r = 1; r < members.size(); ++r) values[i] += all[r * values.size() + i];
   }
 }
 

@@ -83,10 +83,10 @@ void RankGpus::join_ways(const std::vector<Way>& ways) {
   }
 }
 
-bool RankGpus::meet(Lane lane, bool for_result) {
+bool RankGpus::meet(Lane lane, const std::vector<int>& members, bool for_result) {
   const std::byte own{for_result};
-  std::vector<std::byte> all(static_cast<std::size_t>(team_.size()));
-  team_.on(lane).all_to_all(std::span(&own, 1), all);
+  std::vector<std::byte> all(members.size());
+  team_.on(lane).all_to_all(std::span(&own, 1), all, members);
   return std::find(all.begin(), all.end(), std::byte{0}) == all.end();
 }
 

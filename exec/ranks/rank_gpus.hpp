@@ -29,9 +29,9 @@ class RankGpus {
   std::string library() const { return gpu_->library(); }
   bool in_stages() const { return collectives_.empty(); }
   std::shared_ptr<std::byte> memory(std::uint64_t bytes) { return gpu_->memory(bytes); }
-  // Whether the ranks of a task, which are all of them, or this one and `other`, do it for what it
+  // Whether the ranks of a task, which are `members`, or this one and `other`, do it for what it
   // results in; false: one of them only takes part, and nothing is to be exchanged.
-  bool meet(Lane lane, bool for_result);
+  bool meet(Lane lane, const std::vector<int>& members, bool for_result);
   bool meet(Lane lane, int other, bool for_result);
   // Of collectives on a lane of ranks. Null: there is none, for those of GPUs are stages.
   OrderedSums* on(Lane lane);

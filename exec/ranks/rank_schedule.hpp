@@ -15,8 +15,4 @@ std::uint64_t hash_of_collectives(const Schedule& schedule);
 // their sizes, in order. A stage's of sending to another is that other's of receiving from it.
 std::vector<std::uint64_t> hashes_of_messages(const Schedule& schedule);
 
-// Throws InputError for what can be simulated only: collectives of some of the ranks, and sums that
-// are added up over the ranks after each of several micro-batches, which have other bits.
-void require_runnable_by_ranks(const Schedule& schedule);
-
 }  // namespace spillway

@@ -2,22 +2,18 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <filesystem>
 
 #include "base/errors.hpp"
 #include "exec/ranks/rank_places.hpp"
 #include "exec/run/training_record.hpp"
 #include "exec/store/committed_state.hpp"
-#include "policies/model/units.hpp"
-#include "policies/movement/shards.hpp"
 
 namespace spillway {
 
 ShardsAtRest::ShardsAtRest(const ResumePoint& point, StateReader& own, const RingFactory& make_ring)
     : own_(own) {
   const TrainingRecord training = TrainingRecord::parse(point.record.identity.training);
-  model_ = training.model;
   rank_ = training.rank;
   ranks_ = static_cast<int>(training.workload.ranks);
   // A stage of a pipeline has all that it needs.
@@ -38,21 +34,22 @@ ShardsAtRest::ShardsAtRest(const ResumePoint& point, StateReader& own, const Rin
         std::make_unique<StateReader>(*other->open.store, other->point.record, *other->open.chunks);
     others_.push_back(std::move(other));
   }
+  std::vector<std::vector<StateRange>> by_rank;
+  for (const auto& other : others_)
+    by_rank.push_back(
+        ranges_of(other ? other->point.record.identity.parts : point.record.identity.parts));
+  owners_.emplace(by_rank);
 }
 
 void ShardsAtRest::read(std::int64_t unit, int moment, std::uint64_t first, std::uint64_t count,
                         float* to) {
   if (ranks_ == 1) return own_.read(unit, moment, first, count, to);
-  const auto elements = static_cast<std::uint64_t>(trained_elements(model_, unit));
-  for (int rank = 0; rank < ranks_; ++rank) {
-    const ElementRange shard = shard_of({0, elements}, ranks_, rank);
-    const std::uint64_t from = std::max(first, shard.first),
-                        until = std::min(first + count, shard.end());
-    if (from >= until) continue;
-    const auto& other = others_[static_cast<std::size_t>(rank)];
-    StateReader& reader = other ? *other->reader : own_;
-    reader.read(unit, moment, from, until - from, to + (from - first));
-  }
+  owners_->for_each(unit, first, count, rank_,
+                    [&](int rank, std::uint64_t from, std::uint64_t some) {
+                      const auto& other = others_[static_cast<std::size_t>(rank)];
+                      StateReader& reader = other ? *other->reader : own_;
+                      reader.read(unit, moment, from, some, to + (from - first));
+                    });
 }
 
 ResumePoint find_resume_point_of_rank(const StoreLocation& location, int rank) {

@@ -4,8 +4,10 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "exec/store/state_owners.hpp"
 #include "exec/store/state_reader.hpp"
 #include "exec/store/training_store.hpp"
 
@@ -27,10 +29,10 @@ class ShardsAtRest {
     OpenStore open;
     std::unique_ptr<StateReader> reader;
   };
-  ModelSpec model_;
   int rank_ = 0, ranks_ = 1;
   StateReader& own_;
   std::vector<std::unique_ptr<Other>> others_;  // by rank; null: this one
+  std::optional<StateOwners> owners_;
 };
 
 // find_resume_point() of one of several ranks, whose error names it.

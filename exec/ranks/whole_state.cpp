@@ -7,7 +7,6 @@
 #include "base/errors.hpp"
 #include "policies/model/stages.hpp"
 #include "policies/model/units.hpp"
-#include "policies/movement/shards.hpp"
 
 namespace spillway {
 
@@ -16,6 +15,19 @@ WholeState::WholeState(RankTeam& team, ModelAccess& states)
   const ModelSpec& own = states.model();
   for (int stage = 0; is_stage(own) && stage < team.size(); ++stage)
     stages_.push_back(stage_of(model_, team.size(), stage, static_cast<int>(own.stage.chunks)));
+  if (stages_.empty()) learn_owners();
+}
+
+// By all ranks at once.
+void WholeState::learn_owners() {
+  const std::vector<StateRange> own = states_.own_ranges();
+  std::vector<std::vector<StateRange>> by_rank;
+  for (const std::string& text : team_.gather(std::string(reinterpret_cast<const char*>(own.data()),
+                                                          own.size() * sizeof(StateRange)))) {
+    std::vector<StateRange>& ranges = by_rank.emplace_back(text.size() / sizeof(StateRange));
+    std::memcpy(ranges.data(), text.data(), text.size());
+  }
+  owners_.emplace(by_rank);
 }
 
 // The stage that has a unit, or the first of two.
@@ -39,22 +51,29 @@ void WholeState::exchange(const Request& request, float* to) {
     auto* const bytes = reinterpret_cast<std::byte*>(to);
     return team_.control().all_gather(bytes, bytes, parts);
   }
-  const auto elements = static_cast<std::uint64_t>(trained_elements(model_, request.unit));
-  const std::uint64_t end = request.first + request.count;
-  std::vector<std::uint64_t> parts;
-  std::uint64_t mine = 0, at = 0;
-  for (int rank = 0; rank < team_.size(); ++rank) {
-    const ElementRange shard = shard_of({0, elements}, team_.size(), rank);
-    const std::uint64_t from = std::clamp(shard.first, request.first, end),
-                        until = std::clamp(shard.end(), request.first, end);
-    if (rank == team_.rank()) mine = at;
-    parts.push_back((until - from) * sizeof(float));
-    at += parts.back();
-  }
-  SPILLWAY_ASSERT(at == request.count * sizeof(float));
-  states_.read_own_master(request.unit, request.first, request.count, to);
-  auto* const bytes = reinterpret_cast<std::byte*>(to);
-  team_.control().all_gather(bytes + mine, bytes, parts);
+  // Gathered rank by rank, then each piece goes to its place.
+  std::vector<std::uint64_t> parts(static_cast<std::size_t>(team_.size()), 0);
+  std::vector<float> own;
+  const auto for_pieces = [&](const StateOwners::Take& take) {
+    owners_->for_each(request.unit, request.first, request.count, 0, take);
+  };
+  for_pieces([&](int rank, std::uint64_t first, std::uint64_t count) {
+    parts[static_cast<std::size_t>(rank)] += count * sizeof(float);
+    if (rank != team_.rank()) return;
+    own.resize(own.size() + count);
+    states_.read_own_master(request.unit, first, count, own.data() + (own.size() - count));
+  });
+  std::vector<float> gathered(request.count);
+  team_.control().all_gather(reinterpret_cast<const std::byte*>(own.data()),
+                             reinterpret_cast<std::byte*>(gathered.data()), parts);
+  std::vector<std::uint64_t> next(parts.size(), 0);
+  for (std::size_t rank = 1; rank < parts.size(); ++rank)
+    next[rank] = next[rank - 1] + parts[rank - 1] / sizeof(float);
+  for_pieces([&](int rank, std::uint64_t first, std::uint64_t count) {
+    std::uint64_t& from = next[static_cast<std::size_t>(rank)];
+    std::copy_n(gathered.data() + from, count, to + (first - request.first));
+    from += count;
+  });
 }
 
 // The block of a unit that begins there.

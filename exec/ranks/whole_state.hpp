@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "exec/ranks/rank_team.hpp"
 #include "exec/run/model_access.hpp"
+#include "exec/store/state_owners.hpp"
 
 namespace spillway {
 
@@ -30,12 +32,14 @@ class WholeState {
   static constexpr std::uint64_t block_elements = std::uint64_t{1} << 21;
   int stage_with(std::int64_t unit) const;
   void exchange(const Request& request, float* to);
+  void learn_owners();
   const float* block(std::int64_t unit, std::uint64_t first);
 
   RankTeam& team_;
   ModelAccess& states_;
-  ModelSpec model_;                // the whole
-  std::vector<ModelSpec> stages_;  // of a pipeline
+  ModelSpec model_;                    // the whole
+  std::vector<ModelSpec> stages_;      // of a pipeline
+  std::optional<StateOwners> owners_;  // of ranks
   Request kept_;
   std::vector<float> kept_values_;
 };

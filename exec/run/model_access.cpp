@@ -188,6 +188,15 @@ void ModelAccess::read_master(std::int64_t unit, std::uint64_t first, std::uint6
   SPILLWAY_ASSERT(found == count, "the state of every element has one home");
 }
 
+std::vector<StateRange> ModelAccess::own_ranges() const {
+  std::vector<StateRange> ranges;
+  for (const HomePart& home : state_.schedule.homes()) {
+    if (home.kind == BufferKind::optimizer_state)
+      ranges.push_back({home.unit, home.first_element, home.elements});
+  }
+  return ranges;
+}
+
 std::uint64_t ModelAccess::read_found(std::int64_t unit, std::uint64_t first, std::uint64_t count,
                                       float* to) {
   std::uint64_t found = 0;

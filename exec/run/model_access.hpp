@@ -14,6 +14,7 @@
 #include "exec/run/device.hpp"
 #include "exec/store/commit_record.hpp"
 #include "exec/store/ssd_store.hpp"
+#include "exec/store/state_owners.hpp"
 #include "exec/store/store_layout.hpp"
 #include "policies/schedule/schedule.hpp"
 
@@ -72,6 +73,8 @@ class ModelAccess {
   // included.
   void read_master(std::int64_t unit, std::uint64_t first, std::uint64_t count, float* to);
 
+  // Whose optimizer state is here, of all units.
+  std::vector<StateRange> own_ranges() const;
   // The same of those that this one of several ranks has; the others stay as they are.
   void read_own_master(std::int64_t unit, std::uint64_t first, std::uint64_t count, float* to) {
     read_found(unit, first, count, to);

@@ -79,8 +79,10 @@ void require_goes_on(const TrainingOptions& options, TrainingStart& start) {
                     record.chunks, record.chunks == 1 ? "" : "s", before.chunks),
         "go on with " + Setting{"policy", before.policy} +
             " or another one whose stages are alike");
-  if (before.workload.ranks != record.workload.ranks)
+  if (before.workload.ranks != record.workload.ranks) {
     before.workload.gradient_groups = record.workload.gradient_groups;
+    before.workload.group_meshes = record.workload.group_meshes;
+  }
   require_same_numbers(before, record);
   require_same_batches(before.left_out, record.left_out, start.first);
 }
@@ -150,6 +152,8 @@ TrainingStart start_of(const TrainingOptions& options) {
     record.frozen_hash = start.frozen->seal.data;
   }
   if (!options.make_policy) record.policy_origin = origin_of_policy(record.policy);
+  if (problem.workload.ranks > 1)
+    record.workload.group_meshes = start.schedules->usual().gradient_meshes();
   record.rank = problem.rank;
   record.chunks = static_cast<int>(start.schedules->usual().problem().model.stage.chunks);
   record.data_rules = options.data_rules;

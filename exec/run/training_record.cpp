@@ -62,6 +62,8 @@ Message name_of(const std::string& key) {
   if (key == "data_bytes") return "the size in bytes of " + Setting{"data"};
   if (key == "data_hash") return "the hash of " + Setting{"data"};
   if (key == "frozen_weights") return "the hash of the frozen weights";
+  if (key == "gradient_meshes")
+    return Setting{key} + ", by which the policy adds up the gradients of ranks,";
   if (key == "initial_weights" || key == "initial_data")
     return "the hash of the weights that it began with";
   return Setting{key};
@@ -182,6 +184,7 @@ void require_same_numbers(const TrainingRecord& committed, const TrainingRecord&
   for (ordered_json* numbers : {&before, &after}) {
     numbers->erase("ranks");
     if (!numbers->contains("gradient_groups")) (*numbers)["gradient_groups"] = 1;
+    if (!numbers->contains("gradient_meshes")) (*numbers)["gradient_meshes"] = "all";
   }
   for (const auto& [key, value] : before.items()) {
     if (after.at(key) == value) continue;

@@ -9,8 +9,6 @@
 #include "exec/io/io_transfer.hpp"
 #include "exec/ranks/rank_places.hpp"
 #include "policies/model/stages.hpp"
-#include "policies/model/units.hpp"
-#include "policies/movement/shards.hpp"
 
 namespace spillway {
 
@@ -30,6 +28,9 @@ CommittedState::CommittedState(ResumePoint point, const RingFactory& make_ring, 
     const StoreLocation& location = part.point.location;
     part.open = open_store(part.point.record, location.directories, location.generation, with);
   }
+  std::vector<std::vector<StateRange>> by_rank;
+  for (const Part& part : parts_) by_rank.push_back(ranges_of(part.point.record.identity.parts));
+  owners_.emplace(by_rank);
 }
 
 CommittedState::Readers CommittedState::readers() const {
@@ -51,17 +52,10 @@ void CommittedState::read(const Readers& readers, std::int64_t unit, std::uint64
     }
     SPILLWAY_ASSERT(false, "a unit is in a stage");
   }
-  const auto elements = static_cast<std::uint64_t>(trained_elements(training_.model, unit));
-  const auto ranks = static_cast<int>(parts_.size());
-  for (int rank = 0; rank < ranks; ++rank) {
-    const ElementRange shard =
-        ranks > 1 ? shard_of({0, elements}, ranks, rank) : ElementRange{first, count};
-    const std::uint64_t from = std::max(first, shard.first),
-                        until = std::min(first + count, shard.end());
-    if (from >= until) continue;
+  owners_->for_each(unit, first, count, 0, [&](int rank, std::uint64_t from, std::uint64_t some) {
     const auto at = static_cast<std::size_t>(rank);
-    read(parts_[at], *readers[at], unit, from, until - from, to + (from - first));
-  }
+    read(parts_[at], *readers[at], unit, from, some, to + (from - first));
+  });
 }
 
 void CommittedState::read(const Part& part, StateReader& reader, std::int64_t unit,

@@ -5,11 +5,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "exec/data/model_writer.hpp"
 #include "exec/io/io_choice.hpp"
 #include "exec/run/training_record.hpp"
+#include "exec/store/state_owners.hpp"
 #include "exec/store/state_reader.hpp"
 #include "exec/store/training_store.hpp"
 
@@ -49,6 +51,7 @@ class CommittedState {
   bool by_step_;
   TrainingRecord training_;
   std::vector<Part> parts_;
+  std::optional<StateOwners> owners_;
 };
 
 // The newest commit that the stores of all ranks have, of which `first` is rank 0's newest; of one

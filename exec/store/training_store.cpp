@@ -9,7 +9,6 @@
 #include "exec/run/frozen_origin.hpp"
 #include "exec/run/training_record.hpp"
 #include "policies/model/units.hpp"
-#include "policies/movement/shards.hpp"
 
 namespace spillway {
 
@@ -76,22 +75,24 @@ std::optional<std::int64_t> steps_committed(const fs::path& file, const StoreHea
   return {};
 }
 
-// Whether the elements of all units that are trained, of several ranks the shards of one of them,
-// are in the parts, once each, as wide as the training has them.
+// Whether the elements of all units that are trained, of several ranks a shard of each, are in the
+// parts, once each, as wide as the training has them.
 bool covers(const std::vector<StatePart>& parts, const TrainingRecord& training) {
   const ModelSpec model = training.own_model();
   const auto ranks = static_cast<int>(training.workload.ranks);
   std::size_t i = 0;
   for (std::int64_t unit = 0; unit < unit_count(model); ++unit) {
     const auto elements = static_cast<std::uint64_t>(trained_elements(model, unit));
-    const ElementRange own =
-        ranks > 1 ? shard_of({0, elements}, ranks, training.rank) : ElementRange{0, elements};
-    for (std::uint64_t at = own.first; at < own.end(); ++i) {
-      if (i == parts.size() || parts[i].unit != unit || parts[i].first_element != at ||
-          parts[i].elements == 0 || parts[i].moments != training.workload.moments)
+    if (elements == 0) continue;
+    std::uint64_t at = i < parts.size() && ranks > 1 ? parts[i].first_element : 0;
+    const std::uint64_t begin = at;
+    for (; i < parts.size() && parts[i].unit == unit; ++i) {
+      if (parts[i].first_element != at || parts[i].elements == 0 ||
+          parts[i].moments != training.workload.moments)
         return false;
       at += parts[i].elements;
     }
+    if (ranks > 1 ? at == begin || at > elements : at != elements) return false;
   }
   return i == parts.size();
 }

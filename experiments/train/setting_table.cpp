@@ -212,6 +212,7 @@ void add_optimizer(Table& t) {
   t.workload("gradient_bits").form = SettingForm::mixed;
   t.workload("pipeline");
   t.workload("gradient_groups");
+  t.workload("gradient_meshes");
 }
 
 void add_machine(Table& t) {

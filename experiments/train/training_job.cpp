@@ -336,6 +336,7 @@ void TrainingJob::open() {
   weights_.values.reset();
   weights_.adapter.reset();
   if (!leads()) return;
+  say_whether_sums_change();
   require_room(plan_.problem.model, folder_->path(), settings_);
   const std::int64_t first = training_->first_step();
   trace_place_ = !request_.trace.empty() ? FilePlace(request_.trace)

@@ -200,8 +200,8 @@ class TrainingJob {
   std::uint64_t free_gpu_bytes() const;
   std::optional<ResumePoint> share_resume(std::optional<ResumePoint> point);
   std::optional<ResumePoint> agree_on_commit(ResumePoint first);
-  void go_on_with_other_ranks(ResumePoint& point, const TrainingRecord& record,
-                              std::int64_t ranks) const;
+  void go_on_with_other_ranks(ResumePoint& point, const TrainingRecord& record, std::int64_t ranks);
+  void say_whether_sums_change() const;
   void share_plan(Problem problem);
   std::vector<std::filesystem::path> share_drives(std::vector<std::filesystem::path> drives);
   void gather_traces();
@@ -214,9 +214,10 @@ class TrainingJob {
 
   TrainRequest request_;
   TrainListener listener_;
-  GivenSettings given_;    // now and, where a run is resumed, before
-  GivenSettings resumed_;  // what settings_ are of then
-  RunIdentity run_;        // also of ranks that have no folder
+  GivenSettings given_;                  // now and, where a run is resumed, before
+  GivenSettings resumed_;                // what settings_ are of then
+  std::optional<Workload> sums_before_;  // of another number of ranks
+  RunIdentity run_;                      // also of ranks that have no folder
   TrainSettings settings_;
   std::optional<RunFolder> folder_;
   DeviceChoice device_;

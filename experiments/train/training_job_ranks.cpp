@@ -110,7 +110,9 @@ void TrainingJob::take_place_among_ranks() {
     return;
   }
   refuse_with_ranks(settings_, request_, request_.team->size());
-  given_.erase("gradient_groups");  // as many as there are ranks, whatever goes on from here
+  // As many groups as there are ranks, by the policy's meshes, whatever goes on from here.
+  given_.erase("gradient_groups");
+  given_.erase("gradient_meshes");
   asked.processes = {request_.team->size(), 0, 0};
 }
 
@@ -157,6 +159,25 @@ void TrainingJob::connect_gpus() {
   if (leads() && listener_.note)
     listener_.note(
         Message("what ranks tell each other goes from GPU to GPU by " + gpus_->library()));
+}
+
+// Where another number of ranks goes on.
+void TrainingJob::say_whether_sums_change() const {
+  if (!sums_before_ || !listener_.note) return;
+  Workload now = plan_.problem.workload;
+  if (now.ranks > 1) now.group_meshes = training_->schedule().gradient_meshes();
+  const auto text = [](const Workload& workload) {
+    const WorkloadTexts texts = workload_texts(workload);
+    const auto meshes = texts.find("gradient_meshes");
+    return fmt::format("{} group{}{}", workload.gradient_groups,
+                       workload.gradient_groups == 1 ? "" : "s",
+                       meshes == texts.end() ? "" : " by meshes " + meshes->second);
+  };
+  if (text(now) == text(*sums_before_)) return;
+  listener_.note(
+      fmt::format("gradients are added up in {} from there on, before that in {}: the last bits of "
+                  "the weights are others than without the change",
+                  text(now), text(*sums_before_)));
 }
 
 // Of the GPU that this rank takes; of several ranks, the least that any has.

@@ -61,8 +61,10 @@ std::optional<ResumePoint> TrainingJob::resume() {
     if (!now.contains(key)) all[key] = {workload.at(key)};
   const std::int64_t ranks = request_.team ? request_.team->size() : 1;
   if (request_.team) {  // as many as there are ranks
-    all.erase("gradient_groups");
-    given_.erase("gradient_groups");
+    for (const char* key : {"gradient_groups", "gradient_meshes"}) {
+      all.erase(key);
+      given_.erase(key);
+    }
   }
   const auto pipeline = all.find("pipeline");
   const std::string stages = std::to_string(record.workload.pipeline);
@@ -109,26 +111,16 @@ std::optional<ResumePoint> TrainingJob::resume() {
 
 // What the ranks before have in their stores goes to those that there are now.
 void TrainingJob::go_on_with_other_ranks(ResumePoint& point, const TrainingRecord& record,
-                                         std::int64_t ranks) const {
+                                         std::int64_t ranks) {
   if (point.foreign)
     throw InputError("a copy of a run of several ranks is not gone on with",
                      "go on with the run itself");
   point = commit_for_other_ranks(std::move(point));
+  sums_before_ = record.workload;
   if (!listener_.note) return;
   const auto count = [](std::int64_t n) { return fmt::format("{} rank{}", n, n == 1 ? "" : "s"); };
-  std::string note = fmt::format("from step {} on with {}, before that with {}",
-                                 point.record.version, count(ranks), count(record.workload.ranks));
-  const auto given = given_.find("gradient_groups");
-  const std::string groups = ranks > 1               ? std::to_string(ranks)
-                             : given == given_.end() ? "1"
-                                                     : given->second.back();
-  const std::string before = std::to_string(record.workload.gradient_groups);
-  if (groups != before)
-    note += fmt::format(
-        "; gradients are added up in {} group{} from there on, before that in {}: the last bits of "
-        "the weights are others than without the change",
-        groups, groups == "1" ? "" : "s", before);
-  listener_.note(note);
+  listener_.note(fmt::format("from step {} on with {}, before that with {}", point.record.version,
+                             count(ranks), count(record.workload.ranks)));
 }
 
 std::vector<std::string> TrainingJob::left_out_texts() const {

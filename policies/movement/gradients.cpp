@@ -10,18 +10,14 @@ namespace spillway {
 
 namespace {
 
-// Micro-batches of a group; 0: this rank has no more than one group. Throws InputError where a plan
-// does not keep what is summed on the GPU, in order.
-int micro_batches_in_group(const Workload& workload, const Plan& plan) {
-  if (workload.ranks > 1 || workload.gradient_groups == 1) return 0;
-  if (plan.order.snake || !plan.gradients.on_gpu) {
-    throw InputError(
-        "gradients in " + std::to_string(workload.gradient_groups) +
-            " groups are summed on the GPU, micro-batch after micro-batch; this policy sums them "
-            "otherwise",
-        "use policy resident, or leave " + Setting{"gradient_groups"} + " out");
-  }
-  return static_cast<int>(workload.micro_batches() / workload.gradient_groups);
+// Throws InputError where a plan does not keep what is summed on the GPU, in order.
+void require_sums_in_order(const Workload& workload, const Plan& plan) {
+  if (workload.ranks > 1 || workload.gradient_groups == 1) return;
+  if (!plan.order.snake && plan.gradients.on_gpu) return;
+  throw InputError("gradients in " + std::to_string(workload.gradient_groups) +
+                       " groups are summed on the GPU, micro-batch after micro-batch; this policy "
+                       "sums them otherwise",
+                   "use policy resident, or leave " + Setting{"gradient_groups"} + " out");
 }
 
 }  // namespace
@@ -37,9 +33,10 @@ Gradients::Gradients(Program& program, const Plan& plan, const Shards& shards,
       units_(units),
       stages_(program, slots, units),
       first_backward_(static_cast<int>(first_backward_layer(program.problem().model))),
-      in_group_(micro_batches_in_group(program.problem().workload, plan)),
+      groups_(program),
       gradients_(units.size()) {
-  if (shards.any()) program.share_gradients(shard_group(shards.state()));
+  require_sums_in_order(program.problem().workload, plan);
+  if (shards.any()) program.share_gradients(shard_group(shards.state()), shards.meshes());
 }
 
 // Memory for elements of a unit's gradient, of exactly their size.
@@ -64,26 +61,22 @@ Slice Gradients::accumulator(VisitId v) {
     fresh_ = buffer(Tier::gpu, visit.layer, in_accumulator(visit.layer), BufferKind::gradient);
     return fresh_;
   }
-  if (!gradient.gpu.valid())
-    gradient.gpu = buffer(Tier::gpu, visit.layer, in_sum(visit.layer), BufferKind::gradient);
-  return is_first_group(v) ? gradient.gpu
-                           : group_sum(v, visit.layer, gradient.group, BufferKind::gradient);
+  if (groups_.any()) return group_accumulator(v, visit.layer, BufferKind::gradient);
+  if (!gradient.gpu.valid()) gradient.gpu = sum_buffer(visit.layer, BufferKind::gradient);
+  return gradient.gpu;
 }
 
 // -- in groups of micro-batches -------------------------------------------------------------------
 
-// Memory for the sum of visit v's group.
-Slice Gradients::group_sum(VisitId v, int unit, Slice& group, BufferKind kind) {
-  if (starts_group(v)) group = buffer(Tier::gpu, unit, in_sum(unit), kind);
-  return group;
+Slice Gradients::group_accumulator(VisitId v, int unit, BufferKind kind) {
+  return groups_.accumulator(work_.visits[v], unit, kind, [&] { return sum_buffer(unit, kind); });
 }
 
-// The group is complete once its last micro-batch was added.
-void Gradients::add_group(VisitId v, int unit, Slice& group, Slice sum) {
-  const int micro_batch = work_.visits[v].micro_batch;
-  if (!group.valid() || (micro_batch + 1) % in_group_ != 0) return;
-  program_.gradient_add(unit, micro_batch, group, sum);
-  group = {};
+// What visit v has added to is complete in `sum` once all groups are in it.
+void Gradients::add_group(VisitId v, int unit, BufferKind kind, Slice& sum) {
+  if (!groups_.any()) return;
+  const Slice complete = groups_.add(work_.visits[v], unit, kind);
+  if (complete.valid()) sum = complete;
 }
 
 // Where the head is tied, the embedding's gradient begins with what the loss adds to it.
@@ -93,13 +86,9 @@ Slice Gradients::head_accumulator(VisitId v) {
   Gradient& whole = gradients_[unit_index(head())];
   Slice& sum = is_tied() ? whole.head : whole.gpu;
   if (visit.first_backward) begin(head(), visit.step);
-  if (!sum.valid() && is_trained(head()))
-    sum = buffer(Tier::gpu, head(), in_sum(head()),
-                 is_tied() ? BufferKind::head_gradient : BufferKind::gradient);
-  return is_first_group(v)
-             ? sum
-             : group_sum(v, head(), whole.head_group,
-                         is_tied() ? BufferKind::head_gradient : BufferKind::gradient);
+  if (groups_.any()) return group_accumulator(v, head(), of_head());
+  if (!sum.valid() && is_trained(head())) sum = sum_buffer(head(), of_head());
+  return sum;
 }
 
 Slice Gradients::embedding_accumulator(VisitId v) {
@@ -107,10 +96,9 @@ Slice Gradients::embedding_accumulator(VisitId v) {
   if (visit.first_backward && (!is_tied() || !has_head(program_.problem().model)))
     begin(embedding(), visit.step);
   Gradient& whole = gradients_[unit_index(embedding())];
-  if (visit.first_backward)
-    whole.gpu = buffer(Tier::gpu, embedding(), in_sum(embedding()), BufferKind::gradient);
-  return is_first_group(v) ? whole.gpu
-                           : group_sum(v, embedding(), whole.group, BufferKind::gradient);
+  if (groups_.any()) return group_accumulator(v, embedding(), BufferKind::gradient);
+  if (visit.first_backward) whole.gpu = sum_buffer(embedding(), BufferKind::gradient);
+  return whole.gpu;
 }
 
 // -- over the ranks -------------------------------------------------------------------------------
@@ -154,7 +142,7 @@ void Gradients::reduce_each(const Visit& visit, Slice sum) {
 Slice Gradients::reduce(VisitId v) {
   const Visit& visit = work_.visits[v];
   Gradient& gradient = gradients_[unit_index(visit.layer)];
-  add_group(v, visit.layer, gradient.group, gradient.gpu);
+  add_group(v, visit.layer, BufferKind::gradient, gradient.gpu);
   if (!shards_.any() || !is_trained(visit.layer)) return gradient.gpu;
   if (shards_.reduces_each(visit.layer)) {
     if (!gradient.gpu.valid())
@@ -171,15 +159,15 @@ Slice Gradients::reduce(VisitId v) {
 Slice Gradients::reduce_head(VisitId v) {
   Gradient& whole = gradients_[unit_index(head())];
   Slice& sum = is_tied() ? whole.head : whole.gpu;
-  add_group(v, head(), whole.head_group, sum);
+  add_group(v, head(), of_head(), sum);
   if (shards_.any() && work_.visits[v].last_backward && is_trained(head()))
-    sum = add_up(head(), sum, is_tied() ? BufferKind::head_gradient : BufferKind::gradient);
+    sum = add_up(head(), sum, of_head());
   return sum;
 }
 
 Slice Gradients::reduce_embedding(VisitId v) {
   Gradient& whole = gradients_[unit_index(embedding())];
-  add_group(v, embedding(), whole.group, whole.gpu);
+  add_group(v, embedding(), BufferKind::gradient, whole.gpu);
   if (shards_.any() && work_.visits[v].last_backward)
     whole.gpu = add_up(embedding(), whole.gpu, BufferKind::gradient);
   return whole.gpu;

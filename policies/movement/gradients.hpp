@@ -18,6 +18,7 @@
 
 #include "policies/movement/element_set.hpp"
 #include "policies/movement/gradient_stages.hpp"
+#include "policies/movement/group_sums.hpp"
 #include "policies/movement/pieces.hpp"
 #include "policies/movement/plan.hpp"
 #include "policies/movement/shards.hpp"
@@ -42,10 +43,13 @@ class Gradients {
   // Whether visit v begins the sum in its layer's accumulator.
   bool starts(VisitId v) const {
     const Visit& visit = work_.visits[v];
-    return visit.starts_sum || starts_group(v) || shards_.reduces_each(visit.layer);
+    return visit.starts_sum || groups_.starts(visit, true) || shards_.reduces_each(visit.layer);
   }
   // The same of the accumulators of head and embedding.
-  bool starts_outer(VisitId v) const { return work_.visits[v].first_backward || starts_group(v); }
+  bool starts_outer(VisitId v) const {
+    const Visit& visit = work_.visits[v];
+    return visit.first_backward || groups_.starts(visit, false);
+  }
   // Called once visit v has added to them: what is due is added up, over groups of micro-batches
   // and over the ranks. Return what this rank then has of a complete gradient; of an incomplete one
   // nothing that matters.
@@ -98,8 +102,6 @@ class Gradients {
   struct Gradient {
     int step = -1;
     Slice gpu, head;  // accumulators on the GPU; invalid: in host memory, or not begun
-    // Of the group of micro-batches that is being summed, where it is not the first one.
-    Slice group, head_group;
     std::vector<HostGradient> host;
     ElementSet applied;
   };
@@ -128,19 +130,20 @@ class Gradients {
   }
   bool is_trained(int unit) const { return elements(unit) > 0; }
   bool is_tied() const { return head() == embedding(); }
+  // What the loss adds to.
+  BufferKind of_head() const {
+    return is_tied() ? BufferKind::head_gradient : BufferKind::gradient;
+  }
   // A unit's gradient, which is applied there.
   bool stays_on_gpu(int unit) const { return state_rests_on_gpu(plan_, unit, layers()); }
   std::uint64_t width() const { return program_.problem().gradient_bytes(); }
   Slice buffer(Tier tier, int unit, std::uint64_t count, BufferKind kind);
   void begin(int unit, int step);
-  bool starts_group(VisitId v) const {
-    return in_group_ > 0 && work_.visits[v].micro_batch % in_group_ == 0;
+  Slice sum_buffer(int unit, BufferKind kind) {
+    return buffer(Tier::gpu, unit, in_sum(unit), kind);
   }
-  bool is_first_group(VisitId v) const {
-    return in_group_ == 0 || work_.visits[v].micro_batch < in_group_;
-  }
-  Slice group_sum(VisitId v, int unit, Slice& group, BufferKind kind);
-  void add_group(VisitId v, int unit, Slice& group, Slice sum);
+  Slice group_accumulator(VisitId v, int unit, BufferKind kind);
+  void add_group(VisitId v, int unit, BufferKind kind, Slice& sum);
   Slice add_up(int unit, Slice sum, BufferKind kind);
   void reduce_each(const Visit& visit, Slice sum);
   void take_host_memory(int unit, std::uint64_t leaving);
@@ -165,7 +168,7 @@ class Gradients {
   Slice fresh_;  // of one micro-batch, where sums are kept in shards
   Slice held_;
   int first_backward_;
-  int in_group_;  // micro-batches that are summed by themselves; 0: all of this rank's
+  GroupSums groups_;
   std::vector<Gradient> gradients_;  // by unit
   std::vector<Leaving> leaving_;     // oldest first
   std::vector<Leaving> bucket_;      // gradients that leave together

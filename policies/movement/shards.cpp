@@ -45,6 +45,32 @@ ElementRange shard_of(const ElementRange& whole, int parts, int place) {
           (even + (at < more ? 1 : 0)) * grid};
 }
 
+std::vector<std::uint64_t> part_elements(const RankGroup& group, std::uint64_t whole) {
+  const int first = group.inner.size();
+  std::vector<std::uint64_t> parts;
+  for (int i = 0; i < first; ++i) {
+    const ElementRange outer = shard_of({0, whole}, first, i);
+    for (int k = 0; k < group.size() / first; ++k)
+      parts.push_back(shard_of(outer, group.size() / first, k).elements);
+  }
+  return parts;
+}
+
+ElementRange updated_by_rank(const GradientMeshes& meshes, int state, bool is_layer,
+                             std::uint64_t elements, int rank) {
+  ElementRange shard{0, elements};
+  int done = 1;
+  const auto cut_to = [&](int among) {
+    if (among > done) shard = shard_of(shard, among / done, rank / done % (among / done));
+    done = std::max(done, among);
+  };
+  if (is_layer) {
+    for (const int among : {meshes.second, meshes.parameters, meshes.gradients}) cut_to(among);
+  }
+  cut_to(state);
+  return shard;
+}
+
 std::uint64_t largest_shard(const Problem& problem, std::int64_t elements) {
   const auto all = static_cast<std::uint64_t>(elements);
   return problem.workload.ranks == 1 ? all : shard_of({0, all}, problem.ranks().size(), 0).elements;
@@ -92,6 +118,13 @@ Shards::Shards(const Problem& problem, const Plan& plan)
                       state_.size(), whole(unit), problem.model.name, element_alignment),
           "use fewer ranks, or a larger model");
   }
+}
+
+GradientMeshes Shards::meshes() const {
+  if (!any()) return {};
+  return {state_ == ranks_ ? 0 : state_.size(), gradients_.size(),
+          or_else(plan_.shards.parameters, {}).size(), std::max(second_.size(), 1),
+          plan_.shards.all_reduce};
 }
 
 std::uint64_t Shards::whole(int unit) const {

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "policies/movement/plan.hpp"
 #include "policies/workload/problem.hpp"
@@ -24,6 +25,14 @@ struct ElementRange {
 
 // The shard at `place` of `parts` of a range.
 ElementRange shard_of(const ElementRange& whole, int parts, int place);
+
+// The elements of each part of a whole that the ranks of a group have, by their places in it.
+std::vector<std::uint64_t> part_elements(const RankGroup& group, std::uint64_t whole);
+
+// The shard that rank `rank` updates of a unit's `elements`, where ranks cut it as `meshes` says,
+// among `state` of them; of a unit that is no layer at once.
+ElementRange updated_by_rank(const GradientMeshes& meshes, int state, bool is_layer,
+                             std::uint64_t elements, int rank);
 
 // Of elements that all ranks share out, the most that one has: what planners count with. All of
 // them where there is one rank.
@@ -84,6 +93,7 @@ class Shards {
   RankGroup copies_group() const { return replica_group(ranks_, state_); }
   RankGroup spread_group(int unit) const;
   const Mesh& state() const { return state_; }
+  GradientMeshes meshes() const;
 
  private:
   bool is_layer(int unit) const { return unit < layers_; }

@@ -379,6 +379,7 @@ void Step::in_order_of_plan() {
   const bool within = order.updates == UpdateOrder::within;
   const bool has_head = head() != embedding();
   const auto delayed = [&](int layer) { return order.delayed.at(layer, layers_); };
+  const Sequence micro_batches = ascending();
   for (int first = 0; first < micro_batches_; first += row) {
     const int count = std::min(row, micro_batches_ - first);
     const bool is_last = first + count == micro_batches_;
@@ -388,10 +389,10 @@ void Step::in_order_of_plan() {
     };
     for (const int layer : upward()) {
       if (first == 0) update(layer, {0, delayed(layer)});
-      for (const int m : in_row(layer)) forward(layer, m);
+      for (const int m : in_row(layer)) forward(layer, micro_batches[m]);
     }
     for (const int layer : downward()) {
-      for (const int m : in_row(layer)) backward(layer, m);
+      for (const int m : in_row(layer)) backward(layer, micro_batches[m]);
       if (is_last && within && has_head && layer + 1 == layers_) update(head());
       if (is_last && within) update(layer, {delayed(layer), 1});
     }

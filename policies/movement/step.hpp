@@ -27,29 +27,39 @@ struct Portion {
   double from = 0, to = 1;
 };
 
-// Integers from `first` on, `count` of them, up or down.
+// Integers from `first` on, `count` of them, up or down; or from 0 on in rows of `row`: the first
+// of each of `columns` rows, then the second of each, and on with the next so many rows.
 class Sequence {
  public:
-  class Iterator {
-   public:
-    Iterator(int value, int by) : value_(value), by_(by) {}
-    int operator*() const { return value_; }
-    Iterator& operator++() {
-      value_ += by_;
-      return *this;
-    }
-    bool operator!=(const Iterator& other) const { return value_ != other.value_; }
-
-   private:
-    int value_, by_;
-  };
   Sequence(int first, int count, bool down) : first_(first), count_(count), by_(down ? -1 : 1) {}
-  Iterator begin() const { return {first_, by_}; }
-  Iterator end() const { return {first_ + by_ * count_, by_}; }
+  Sequence(int count, int row, int columns) : count_(count), row_(row), columns_(columns) {}
+  class Iterator;
+  Iterator begin() const;
+  Iterator end() const;
+  int operator[](int i) const {
+    if (columns_ == 1) return first_ + by_ * i;
+    return (i / (row_ * columns_) * columns_ + i % columns_) * row_ + i / columns_ % row_;
+  }
 
  private:
-  int first_, count_, by_;
+  int first_ = 0, count_, by_ = 1, row_ = 1, columns_ = 1;
 };
+class Sequence::Iterator {
+ public:
+  Iterator(const Sequence& of, int at) : of_(of), at_(at) {}
+  int operator*() const { return of_[at_]; }
+  Iterator& operator++() {
+    ++at_;
+    return *this;
+  }
+  bool operator!=(const Iterator& other) const { return at_ != other.at_; }
+
+ private:
+  Sequence of_;
+  int at_;
+};
+inline Sequence::Iterator Sequence::begin() const { return {*this, 0}; }
+inline Sequence::Iterator Sequence::end() const { return {*this, count_}; }
 
 // One layer on one micro-batch.
 enum class VisitKind : std::uint8_t {
@@ -150,7 +160,13 @@ class Step {
   Sequence downward() const { return {layers_ - 1, layers_, true}; }
   // The units after the layers: the embedding and, where it is untied, the head.
   Sequence outer() const { return {layers_, head_ - layers_ + 1, false}; }
-  Sequence ascending() const { return {0, micro_batches_, false}; }
+  // One rank with the bits of several (Workload::group_meshes): in the order in which these sum.
+  Sequence ascending() const {
+    const Workload& w = problem_.workload;
+    if (w.ranks > 1 || w.group_meshes.gradients == 1) return {0, micro_batches_, false};
+    return {micro_batches_, micro_batches_ / static_cast<int>(w.gradient_groups),
+            w.group_meshes.gradients};
+  }
   // Micro-batches of a layer: ascending in even layers, descending in odd ones.
   Sequence snake(int layer) const {
     const bool down = layer % 2 == 1;

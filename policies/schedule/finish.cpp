@@ -169,6 +169,8 @@ Schedule Program::finish(std::string policy, int steps, std::uint64_t tasks_of_t
   data->buffers = std::move(buffers_);
   data->homes = std::move(homes_);
   data->groups = std::move(groups_);
+  data->gradient_group = gradient_group_;
+  data->gradient_meshes = meshes_;
   return Schedule(std::move(data));
 }
 

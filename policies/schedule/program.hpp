@@ -157,7 +157,10 @@ class Program {
 
   // The ranks among which a unit's gradient is shared out once it is complete, so that norms are
   // summed over them. To be said before the first gradient is.
-  void share_gradients(const RankGroup& group) { gradient_group_ = group; }
+  void share_gradients(const RankGroup& group, const GradientMeshes& meshes = {}) {
+    gradient_group_ = group;
+    meshes_ = meshes;
+  }
 
   // What was emitted before on the lanes `waits_for` ends before anything emitted after on the
   // lanes `holds` starts; barriers keep their order among themselves, as on a host thread that
@@ -218,6 +221,7 @@ class Program {
   std::vector<HomePart> homes_;
   std::vector<RankGroup> groups_;
   RankGroup gradient_group_;
+  GradientMeshes meshes_;
   TierBytes kept_{}, spare_{};
   bool evaluates_ = false;
   std::vector<PlacedPoint> points_;

@@ -43,6 +43,8 @@ std::span<const Task> Schedule::tasks() const { return data_->tasks; }
 std::span<const BufferInfo> Schedule::buffers() const { return data_->buffers; }
 std::span<const HomePart> Schedule::homes() const { return data_->homes; }
 std::span<const RankGroup> Schedule::groups() const { return data_->groups; }
+const RankGroup& Schedule::gradient_group() const { return data_->gradient_group; }
+const GradientMeshes& Schedule::gradient_meshes() const { return data_->gradient_meshes; }
 std::size_t Schedule::edge_count() const { return data_->graph->edge_count(); }
 std::span<const TaskId> Schedule::successors(TaskId task) const {
   return data_->graph->successors(task);

@@ -82,6 +82,9 @@ class Schedule {
   std::span<const HomePart> homes() const;
   // Of the collectives (Task::group), each group once.
   std::span<const RankGroup> groups() const;
+  // Among which ranks the parts of a complete gradient are, each once; and how they were summed.
+  const RankGroup& gradient_group() const;
+  const GradientMeshes& gradient_meshes() const;
 
   const TierUse& use(Tier tier) const;
   bool fits() const;

@@ -22,6 +22,8 @@ struct Schedule::Data {
   std::vector<BufferInfo> buffers;
   std::vector<HomePart> homes;
   std::vector<RankGroup> groups;
+  RankGroup gradient_group;
+  GradientMeshes gradient_meshes;
   std::vector<std::uint32_t> predecessor_counts;
   std::unique_ptr<DependencyGraph> graph;
   std::array<TierUse, tier_count> use;

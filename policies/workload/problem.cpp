@@ -74,10 +74,34 @@ void require_countable(const Problem& problem) {
       "a smaller batch, shorter sequences, or a smaller model");
 }
 
+// Whose meshes divide each other, as those of ranks do (policies/movement/shards.hpp).
+void check_group_meshes(const Workload& workload) {
+  const GradientMeshes& meshes = workload.group_meshes;
+  if (meshes == GradientMeshes{}) return;
+  const auto refuse = [](const std::string& what) {
+    throw InputError(Setting{"gradient_meshes"} + Message(": " + what),
+                     "leave it out, or give it with as many " + Setting{"gradient_groups"} +
+                         " as the ranks have whose bits it is for");
+  };
+  if (workload.ranks > 1) refuse("several ranks have those of their policy");
+  const auto divides = [&](const char* what, int inner, const char* of, std::int64_t outer) {
+    if (inner < 1 || outer % inner != 0)
+      refuse(fmt::format("{} {} do not divide {} {}", inner, what, outer, of));
+  };
+  const int state = workload.state_shards();
+  divides("shards of optimizer state", state, "groups", workload.gradient_groups);
+  divides("shards of gradients", meshes.gradients, "of optimizer state", state);
+  divides("shards of parameters", meshes.parameters,
+          meshes.gradients > 1 ? "of gradients" : "of optimizer state",
+          meshes.gradients > 1 ? meshes.gradients : state);
+  divides("second shards", meshes.second, "of parameters", meshes.parameters);
+}
+
 // Each rank sums a group of its own.
 void check_gradient_groups(const Problem& problem) {
   const Workload& workload = problem.workload;
   require_count("gradient groups", workload.gradient_groups);
+  check_group_meshes(workload);
   if (workload.gradient_groups == 1) return;
   if (workload.ranks > 1 && workload.gradient_groups != workload.ranks) {
     throw InputError(fmt::format("{} ranks sum gradients in {} groups of micro-batches, one each, "

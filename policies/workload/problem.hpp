@@ -22,6 +22,16 @@ enum class GradientWidth : std::uint8_t {
   bits32
 };
 
+// How ranks share out the sum of a gradient, for the bits of which one rank asks: among how many of
+// them optimizer state is cut into shards (0: all), gradients, which are then summed over the ranks
+// after every micro-batch (1: they are not), parameters, and parameters from forward to backward.
+// Complete sums are added up among the first, then over those that have the same shard, or at once.
+struct GradientMeshes {
+  int state = 0, gradients = 1, parameters = 1, second = 1;
+  bool at_once = false;
+  bool operator==(const GradientMeshes&) const = default;
+};
+
 struct Workload {
   std::int64_t batch = 1;        // sequences per step
   std::int64_t micro_batch = 1;  // sequences per micro-batch; divides batch
@@ -43,7 +53,13 @@ struct Workload {
   // decides the last bits of a gradient alone. One rank in as many groups as there are ranks has
   // the bits that those ranks have.
   std::int64_t gradient_groups = 1;
+  // Of one rank that has the bits of so many; of several, which have what their plan says: open.
+  GradientMeshes group_meshes = {};
 
+  // Of `gradient_groups` those that have a shard of optimizer state each.
+  int state_shards() const {
+    return group_meshes.state > 0 ? group_meshes.state : static_cast<int>(gradient_groups);
+  }
   // GPUs, each with a schedule of its own.
   std::int64_t processes() const { return ranks * pipeline; }
   std::int64_t rank_batch() const { return batch / ranks; }

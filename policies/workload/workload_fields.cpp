@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
+#include <utility>
 
 #include "base/errors.hpp"
 #include "base/suggest.hpp"
@@ -50,6 +52,49 @@ GradientWidth parse_gradient_width(const std::string& text) {
   }
   throw InputError(Setting{"gradient_bits", text} + " is not 16, 32 or auto",
                    "leave it out, or use one of these");
+}
+
+// The numbers of meshes that are written, in order.
+template <class Meshes>
+auto named_meshes(Meshes& meshes) {
+  return std::array{std::pair{"state", &meshes.state}, std::pair{"gradients", &meshes.gradients},
+                    std::pair{"parameters", &meshes.parameters},
+                    std::pair{"second", &meshes.second}};
+}
+
+std::string to_text(const GradientMeshes& meshes) {
+  const GradientMeshes open;
+  const auto usual = named_meshes(open), given = named_meshes(meshes);
+  std::string text;
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    if (*given[i].second != *usual[i].second)
+      text += fmt::format("{}{}={}", text.empty() ? "" : ",", given[i].first, *given[i].second);
+  }
+  if (meshes.at_once) text += text.empty() ? "sums=once" : ",sums=once";
+  return text.empty() ? "all" : text;
+}
+
+GradientMeshes parse_meshes(const std::string& text) {
+  GradientMeshes meshes;
+  if (text == "all") return meshes;
+  const Message advice = "e.g. " + Setting{"gradient_meshes", "state=4,gradients=2,parameters=2"};
+  for (std::size_t from = 0; from <= text.size();) {
+    const std::size_t end = std::min(text.find(',', from), text.size());
+    const std::string one = text.substr(from, end - from), name = one.substr(0, one.find('='));
+    from = end + 1;
+    if (one == "sums=once") {
+      meshes.at_once = true;
+      continue;
+    }
+    const auto all = named_meshes(meshes);
+    const auto found =
+        std::find_if(all.begin(), all.end(), [&](const auto& mesh) { return mesh.first == name; });
+    if (found == all.end() || name.size() == one.size())
+      throw InputError(Setting{"gradient_meshes", text} + ": there is no " + one, advice);
+    *found->second =
+        static_cast<int>(count_of("gradient_meshes", one.substr(name.size() + 1), advice));
+  }
+  return meshes;
 }
 
 std::vector<WorkloadField> all_fields() {
@@ -129,6 +174,11 @@ std::vector<WorkloadField> all_fields() {
                                       "as many as ranks, e.g. " + Setting{"gradient_groups", "2"});
        },
        false},
+      {"gradient_meshes", "all | state=N,gradients=N,parameters=N,second=N,sums=once", "all",
+       "with gradient_groups, for the bits of ranks that share out model states by meshes of so "
+       "many",
+       [](const W& w) { return to_text(w.group_meshes); },
+       [](W& w, Text text) { w.group_meshes = parse_meshes(text); }, false},
   };
 }
 

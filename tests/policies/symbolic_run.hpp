@@ -312,6 +312,9 @@ class SymbolicRun {
   void accumulates(Role role, Held held, const Task& task);
   // A sum begins anew as often as its micro-batches are reduced by themselves.
   void accumulates_among_ranks(const Access& access, Held held, const Task& task);
+  // A sum that one rank makes as several with meshes do: in whatever order, each micro-batch once.
+  bool sums_by_meshes() const { return problem_.workload.group_meshes != GradientMeshes{}; }
+  void adds_to(const Access& access, Value sum, bool starts);
   // The group of micro-batches that a task's is summed in, and all that are in it.
   int group_of(const Task& task) const { return task.micro_batch / in_group_; }
   std::uint64_t members(int group) const {

@@ -31,6 +31,10 @@ inline void SymbolicRun::accumulates(Role role, Held held, const Task& task) {
     return require(find(role) == nullptr, "a gradient of what is frozen");
   const Access& access = operand(role, trained(task.layer) * problem_.gradient_bytes(), Tier::gpu);
   if (joint_) return accumulates_among_ranks(access, held, task);
+  if (sums_by_meshes())
+    return adds_to(access,
+                   gradient(held, task.layer, task.step, std::uint64_t{1} << task.micro_batch),
+                   task.first_micro_batch);
   std::uint64_t& summed = summed_[{task.step, held, task.layer, group_of(task)}];
   const std::uint64_t bit = std::uint64_t{1} << task.micro_batch;
   require((summed & bit) == 0, "adds a micro-batch twice");
@@ -38,6 +42,18 @@ inline void SymbolicRun::accumulates(Role role, Held held, const Task& task) {
   if (summed != 0) reads(access, gradient(held, task.layer, task.step, summed), 0);
   summed |= bit;
   writes(access, gradient(held, task.layer, task.step, summed), 0);
+}
+
+inline void SymbolicRun::adds_to(const Access& access, Value sum, bool starts) {
+  if (!starts) {
+    const Value before = read_run(access, 0).value;
+    reads(access, before, 0);
+    require(before.held == sum.held && before.unit == sum.unit && before.version == sum.version,
+            "adds to another sum");
+    require((before.summed & sum.summed) == 0, "adds a micro-batch twice");
+    sum.summed |= before.summed;
+  }
+  writes(access, sum, 0);
 }
 
 inline void SymbolicRun::accumulates_among_ranks(const Access& access, Held held,
@@ -64,6 +80,13 @@ inline void SymbolicRun::accumulates_among_ranks(const Access& access, Held held
 inline void SymbolicRun::gradient_add(const Task& task) {
   require(problem_.workload.gradient_groups > 1, "groups that nobody asked for");
   require(task.lane == Lane::gpu_compute, "compute on another lane");
+  if (sums_by_meshes()) {
+    const std::uint64_t whole = trained(task.layer) * problem_.gradient_bytes();
+    const Access& source = operand(Role::source, whole, Tier::gpu);
+    const Value sum = read_run(source, 0).value;
+    reads(source, sum, 0);
+    return adds_to(operand(Role::destination, whole, Tier::gpu), sum, false);
+  }
   const int group = group_of(task);
   require(group > 0, "the first group is added to nothing");
   const Access* const sum = find(Role::destination);

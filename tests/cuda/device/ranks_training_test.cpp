@@ -203,6 +203,33 @@ TEST_CASE("CUDA: ranks train alike under every policy, and nearly what one proce
   }
 }
 
+TEST_CASE("CUDA: ranks with shards among some of them train alike where they sum alike", "[slow]") {
+  const Workbench bench(test::folder_for_many_runs());
+  const auto with = [&](const char* policy) {
+    TrainingOptions options = bench.options(policy, 2, 32, 8);
+    options.problem.workload.precision = Precision::bf16;
+    options.steps = 2;
+    return options;
+  };
+  const Losses alone = losses_of(on_cuda(with("resident")));
+  const std::vector<std::vector<const char*>> alike = {
+      {"zero", "zero:stage=2", "fsdp:overlap=none", "zero++:second=2x1"},
+      {"mics:group=2x1", "fsdp:shard=hybrid,group=2x1"},
+      {"resident", "amsp:parameters=2x1,gradients=1x1,optimizer_state=2x1"}};
+  for (const auto& policies : alike) {
+    const Losses first = train_together(with(policies.front()), 4, false, Way::by_host);
+    REQUIRE(first.of_step.size() == alone.of_step.size());
+    CHECK(first.of_step.front() == alone.of_step.front());
+    CHECK(first.of_step.back() == Approx(alone.of_step.back()).epsilon(1e-3));
+    for (const char* policy : policies) {
+      for (const Way way : ways()) {
+        INFO(policy << (way == Way::by_host ? ", by host" : ", between GPUs"));
+        CHECK(difference(first, train_together(with(policy), 4, false, way)) == "");
+      }
+    }
+  }
+}
+
 TEST_CASE("CUDA: ranks clip by the norm of all shards, wherever they are updated") {
   const Workbench bench(test::folder_for_many_runs());
   const auto with = [&](const char* policy) {

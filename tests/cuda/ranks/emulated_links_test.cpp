@@ -143,8 +143,8 @@ TEST_CASE("CUDA: where one rank only takes part in a collective, none moves anyt
   std::atomic<int> moved{0};
   run_ranks(3, [&](RankTeam& team) {
     RankGpus gpus(team, links(team), false);
-    moved += gpus.meet(Lane::ranks_gather, team.rank() != 1) ? 1 : 0;
-    moved += gpus.meet(Lane::ranks_gather, true) ? 10 : 0;
+    moved += gpus.meet(Lane::ranks_gather, all_ranks(3), team.rank() != 1) ? 1 : 0;
+    moved += gpus.meet(Lane::ranks_gather, all_ranks(3), true) ? 10 : 0;
   });
   CHECK(moved == 30);
 }

@@ -35,8 +35,9 @@ TrainingOptions options_of_rank(const TrainingOptions& options, RankTeam& team) 
   return own;
 }
 
-Losses train_alone(TrainingOptions options, std::int64_t groups) {
+Losses train_alone(TrainingOptions options, std::int64_t groups, GradientMeshes meshes = {}) {
   options.problem.workload.gradient_groups = groups;
+  options.problem.workload.group_meshes = meshes;
   return test::train_within_plan(options);
 }
 
@@ -129,6 +130,90 @@ TEST_CASE("ranks: the same in bf16, clipped, with narrow moments, a micro-batch 
       CHECK(test::difference(alone, train_on_ranks(with(policy), ranks)) == "");
     }
   }
+}
+
+// Policies whose ranks share out model states by meshes, for so many ranks, and the meshes.
+struct Sharded {
+  int ranks;
+  const char* policy;
+  GradientMeshes meshes;
+};
+const Sharded sharded_policies[] = {
+    {3, "zero", {0, 3, 3, 1}},
+    {4, "zero:stage=1", {}},
+    {4, "zero:stage=2", {0, 4, 1, 1}},
+    {4, "mics:group=2x1", {2, 2, 2, 1}},
+    {4, "fsdp:shard=hybrid,group=2x1,overlap=none", {2, 2, 2, 1}},
+    {4, "zero++:second=2x1", {0, 4, 4, 2}},
+    {2, "amsp:parameters=1x1,gradients=1x1,optimizer_state=1x1", {1, 1, 1, 1, true}},
+    {4, "amsp:parameters=2x1,gradients=1x1,optimizer_state=4x1", {0, 1, 2, 1, true}},
+    {4, "amsp:parameters=1x1,gradients=2x1,optimizer_state=4x1", {0, 2, 1, 1, true}},
+    {4, "zero-infinity:parameters=host", {}},
+    {4,
+     "spillway:parameters.rest=gpu:1,optimizer_state.rest=host:1,shards.parameters=1x1,"
+     "shards.gradients=2x1,shards.optimizer_state=4x1",
+     {0, 2, 1, 1}},
+};
+
+TEST_CASE("ranks: with shards among some of them they have the bits of one rank that sums alike") {
+  for (const auto& [ranks, policy, meshes] : sharded_policies) {
+    for (const char* model : {"gpt-tiny", "qwen-tiny"}) {
+      for (const ClipScope scope : {ClipScope::global, ClipScope::layer}) {
+        INFO(ranks << " ranks, " << model << ", " << policy << ", clip "
+                   << to_string(GradientClip{scope, 0.3}));
+        const Workbench bench;
+        const auto with = [&](const char* of) {
+          TrainingOptions options = wide_options(bench, of, ranks, 2, model);
+          options.problem.workload.clip = {scope, 0.3};
+          options.steps = 3;
+          return options;
+        };
+        const Losses alone = train_alone(with("resident"), ranks, meshes);
+        CHECK(test::difference(alone, train_on_ranks(with(policy), ranks)) == "");
+      }
+    }
+  }
+}
+
+TEST_CASE("ranks: the same where lanes are streams, in bf16, with a micro-batch each") {
+  for (const auto& [ranks, policy, meshes] : sharded_policies) {
+    INFO(ranks << " ranks, " << policy);
+    const Workbench bench;
+    const auto with = [&](const char* of) {
+      TrainingOptions options = wide_options(bench, of, ranks, 1, "llama-tiny");
+      options.problem.workload.precision = Precision::bf16;
+      options.steps = 3;
+      return options;
+    };
+    const Losses alone = train_alone(with("resident"), ranks, meshes);
+    CHECK(test::difference(alone, train_on_ranks(with(policy), ranks, true)) == "");
+  }
+}
+
+TEST_CASE("ranks: the norm of a gradient whose parts several ranks have counts each once") {
+  const auto norms_of = [](const char* policy) {
+    const Workbench bench;
+    TrainingOptions options = wide_options(bench, policy, 2, 2);
+    options.steps = 2;
+    std::mutex mutex;
+    std::vector<double> norms;
+    test::run_ranks(2, [&](RankTeam& team) {
+      Training training(options_of_rank(options, team));
+      training.run(
+          [&](const StepResult& step) {
+            const std::lock_guard lock(mutex);
+            if (team.leads()) norms.push_back(step.gradient_norm);
+          },
+          nullptr);
+    });
+    return norms;
+  };
+  const std::vector<double> once = norms_of("resident"), copies = norms_of(
+                                                             "amsp:parameters=1x1,gradients=1x1,"
+                                                             "optimizer_state=1x1");
+  REQUIRE(once.size() == 2);
+  REQUIRE(copies.size() == 2);
+  for (std::size_t s = 0; s < 2; ++s) CHECK(copies[s] == Approx(once[s]).epsilon(1e-9));
 }
 
 TEST_CASE("ranks: what differs between them is refused by all before anything starts") {

@@ -36,6 +36,44 @@ TEST_CASE("gradient groups: sums of one micro-batch each are as wide as sums of 
   CHECK(in_groups(2, 2).gradient_bytes() == 4);
 }
 
+TEST_CASE("gradient groups: sums by the meshes of ranks have every micro-batch once") {
+  const std::pair<GradientMeshes, int> cases[] = {
+      // Meshes of four ranks with three micro-batches each, and additions of layers: of
+      // micro-batches
+      // one by one, or of the sums of ranks.
+      {{2, 1, 1, 1}, 3}, {{0, 4, 4, 1}, 11}, {{0, 2, 2, 1}, 11},       {{2, 2, 2, 1}, 11},
+      {{0, 1, 2, 1}, 3}, {{0, 4, 4, 2}, 11}, {{0, 2, 1, 1, true}, 11}, {{1, 1, 1, 1, true}, 3},
+  };
+  for (const auto& [meshes, additions_of_layer] : cases) {
+    Problem problem = in_groups(12, 4);
+    problem.workload.group_meshes = meshes;
+    problem.validate();
+    const Schedule schedule = build_schedule(problem, "resident", 2);
+    CHECK(test::find_dataflow_error(schedule) == "");
+    // In both steps three layers, and the embedding with its two sums.
+    CHECK(additions(schedule) == 2 * (3 * additions_of_layer + 2 * 3));
+  }
+}
+
+TEST_CASE("gradient groups: meshes that ranks cannot have are refused") {
+  const auto refused = [](const GradientMeshes& meshes, const char* text) {
+    Problem problem = in_groups(12, 4);
+    problem.workload.group_meshes = meshes;
+    check_error([&] { problem.validate(); }, std::string("gradient_meshes: ") + text,
+                "gradient_groups");
+  };
+  refused({3, 1, 1, 1}, "3 shards of optimizer state do not divide 4 groups");
+  refused({2, 4, 1, 1}, "4 shards of gradients do not divide 2 of optimizer state");
+  refused({0, 2, 4, 1}, "4 shards of parameters do not divide 2 of gradients");
+  refused({0, 4, 2, 4}, "4 second shards do not divide 2 of parameters");
+  Problem ranks = in_groups(12, 2);
+  ranks.workload.ranks = 2;
+  ranks.machine.cluster.gpus = 2;
+  ranks.workload.group_meshes.gradients = 2;
+  check_error([&] { ranks.validate(); },
+              "gradient_meshes: several ranks have those of their policy", "leave");
+}
+
 TEST_CASE("gradient groups: they are equal, and summed on the GPU in order") {
   check_error([] { in_groups(6, 4).validate(); }, "6 micro-batches are not 4 groups",
               "gradient_groups = 3 or gradient_groups = 6");

@@ -49,7 +49,10 @@ TEST_CASE("the values for tests cover the table, and none is what a field has by
 TEST_CASE("each field of a workload is read from its text, and changes no other") {
   const Workload before;
   WorkloadTexts values = unusual_workload();
-  values.merge(WorkloadTexts{{"ranks", "2"}, {"pipeline", "4"}, {"gradient_groups", "3"}});
+  values.merge(WorkloadTexts{{"ranks", "2"},
+                             {"pipeline", "4"},
+                             {"gradient_groups", "3"},
+                             {"gradient_meshes", "state=4,gradients=2,second=2,sums=once"}});
   CHECK(values.size() == workload_fields().size());
   for (const WorkloadField& field : workload_fields()) {
     for (const auto& [key, text] : {*values.find(field.key)}) {
