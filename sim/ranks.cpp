@@ -20,11 +20,12 @@ namespace spillway {
 
 namespace {
 
-enum class Owner { rank, node, leaf };
+enum class Owner { rank, pcie_switch, node, leaf };
 
 // Who has one of a resource of Costs.
 Owner owner_of(const std::string& resource) {
   if (resource == "spine") return Owner::leaf;
+  if (resource.rfind("switch.", 0) == 0) return Owner::pcie_switch;
   const bool is_of_node = resource == "cores" || resource == "dram" || resource == "io" ||
                           resource == "nic" || resource.rfind("ssd.", 0) == 0;
   return is_of_node ? Owner::node : Owner::rank;
@@ -82,13 +83,25 @@ class JointGraph {
 
   // Which of the owners of its kind.
   std::int64_t index_of(Owner owner, int rank) const {
+    const Machine::Cluster& cluster = problem_.machine.cluster;
     const std::int64_t node = rank / ranks_.inside;
-    const std::int64_t leaf_nodes = std::max<std::int64_t>(1, problem_.machine.cluster.leaf_nodes);
-    return owner == Owner::rank ? rank : owner == Owner::node ? node : node / leaf_nodes;
+    switch (owner) {
+      case Owner::rank:
+        return rank;
+      case Owner::pcie_switch:
+        return node * ranks_.inside + rank % ranks_.inside / cluster.switch_gpus;
+      case Owner::node:
+        return node;
+      case Owner::leaf:
+        return node / std::max<std::int64_t>(1, cluster.leaf_nodes);
+    }
+    SPILLWAY_ASSERT(false);
   }
   // How many ranks' parts an owner has.
   double parts(Owner owner) const {
     if (owner == Owner::rank) return 1;
+    if (owner == Owner::pcie_switch)
+      return static_cast<double>(problem_.machine.cluster.ranks_of_switch());
     const std::int64_t leaf_nodes = std::max<std::int64_t>(1, problem_.machine.cluster.leaf_nodes);
     return owner == Owner::node ? sharing() : sharing() * static_cast<double>(leaf_nodes);
   }

@@ -6,10 +6,10 @@
 // beforehand:
 //
 //   a rank's own   GPU, its links to the host and to its peers
+//   a switch's     its link to the host
 //   a node's       cores, host memory, the way of I/O, drives, network cards: as much of them as
-//   all
-//                  of its ranks have. One rank alone may take all of it, also of the optimizer's
-//                  threads and of the drives
+//                  all of its ranks have. One rank alone may take all of it, also of the
+//                  optimizer's threads and of the drives
 //   a leaf's       the links of its switch to others
 //
 // A collective holds its lane from when a rank arrives; its work begins on all of its group when

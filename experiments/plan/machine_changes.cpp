@@ -33,6 +33,7 @@ std::vector<Setting> link_settings(const Machine& machine, double factor) {
   scale("pcie.total", pcie.total);
   scale("pcie.pageable_h2d", pcie.pageable_h2d);
   scale("pcie.pageable_d2h", pcie.pageable_d2h);
+  scale("cluster.switch_link", machine.cluster.switch_link);
   scale("host.io_bandwidth",
         machine.host.io_bandwidth * static_cast<double>(machine.cluster.sharing));
   return changes;

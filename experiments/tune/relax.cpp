@@ -67,7 +67,8 @@ Relaxed with_more_gpu_memory(const Machine& machine, const std::string& limit) {
 Relaxed with_faster_link(const Machine& machine) {
   Relaxed relaxed{{"a PCIe link of twice the rate", {}}, machine};
   Machine::Pcie& pcie = relaxed.machine.pcie;
-  for (double* rate : {&pcie.h2d, &pcie.d2h, &pcie.total, &pcie.pageable_h2d, &pcie.pageable_d2h})
+  for (double* rate : {&pcie.h2d, &pcie.d2h, &pcie.total, &pcie.pageable_h2d, &pcie.pageable_d2h,
+                       &relaxed.machine.cluster.switch_link})
     *rate *= 2;
   relaxed.what.changes = link_settings(machine, 2);
   relaxed.machine.host.io_bandwidth *= 2;

@@ -404,6 +404,8 @@ class Assumptions {
     const Machine::Cluster& cluster = machine_.cluster;
     margin("cluster.nvlink", rate_text(cluster.nvlink), between_gpus,
            [](Machine& m, double by) { m.cluster.nvlink *= by; });
+    margin("cluster.switch_link", rate_text(cluster.switch_link), copies | between_gpus,
+           [](Machine& m, double by) { m.cluster.switch_link *= by; });
     margin("cluster.nic", rate_text(cluster.nic), between_gpus,
            [](Machine& m, double by) { m.cluster.nic *= by; });
     margin("cluster.spine", rate_text(cluster.spine), between_gpus,

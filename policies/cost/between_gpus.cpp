@@ -32,6 +32,8 @@ Demand Costs::demand_of(const CollectiveTraffic& traffic) const {
   } else if (traffic.inside > 0) {
     demand.rate_cap = std::min(demand.rate_cap, inside_rate() / traffic.inside);
     demand.uses(h2d_, traffic.inside).uses(d2h_, traffic.inside);
+    if (switch_in_ != none)
+      demand.uses(switch_in_, traffic.inside).uses(switch_out_, traffic.inside);
     demand.uses(dram_, 2 * traffic.inside);
     if (pcie_total_ != none) demand.uses(pcie_total_, 2 * traffic.inside);
   }
@@ -55,6 +57,7 @@ TaskCost Costs::message_cost(const Task& task) const {
   if (copies) {
     demand.rate_cap = inside_rate();
     demand.uses(sends ? d2h_ : h2d_, 1).uses(dram_, 1);
+    if (switch_in_ != none) demand.uses(sends ? switch_out_ : switch_in_, 1);
     if (pcie_total_ != none) demand.uses(pcie_total_, 1);
   } else {
     demand.uses(inside ? nvlink_ : nic_, 1);

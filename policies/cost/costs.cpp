@@ -99,6 +99,9 @@ Costs::Costs(const Problem& problem)
   for (const DriveLimit& limit : drives_.limits)
     drive_resources_.push_back(resource(limit.name, limit.capacity));
   const Machine::Cluster& cluster = machine_.cluster;
+  const double of_switch = cluster.switch_link / static_cast<double>(cluster.ranks_of_switch());
+  switch_in_ = of_switch > 0 ? resource("switch.in", of_switch) : none;
+  switch_out_ = of_switch > 0 ? resource("switch.out", of_switch) : none;
   const bool several = problem.workload.processes() > 1;
   nvlink_ = several && cluster.nvlink > 0 ? resource("nvlink", cluster.nvlink) : none;
   nic_ = several && cluster.nic > 0 ? resource("nic", cluster.nic) : none;
@@ -168,6 +171,7 @@ Demand Costs::copy_demand(double rate, std::uint32_t link) const {
   demand.rate_cap = rate;
   demand.uses(link, 1);
   if (pcie_total_ != none) demand.uses(pcie_total_, 1);
+  if (switch_in_ != none) demand.uses(link == h2d_ ? switch_in_ : switch_out_, 1);
   if (io_ != none) demand.uses(io_, 1);
   if (!machine_.gpu.is_cpu) return demand.uses(dram_, 1);
   demand.uses(dram_, 2);

@@ -196,6 +196,7 @@ class Costs {
   LaunchTimes launches_;
   std::vector<Resource> resources_;
   std::uint32_t gpu_, cores_, dram_, io_, h2d_, d2h_, pcie_total_;
+  std::uint32_t switch_in_, switch_out_;  // none where GPUs share no way to the host
   const DriveRates drives_;
   std::vector<std::uint32_t> drive_resources_;  // by limit of drives_
   std::uint32_t nvlink_, nic_, spine_;          // none where there is none

@@ -163,6 +163,7 @@ std::vector<Range> rates_of(const Machine& machine) {
   rate("ssd.cache_write", ssd.cache_write);
   rate("ssd.cache_recovery", ssd.cache_recovery);
   rate("cluster.nvlink", machine.cluster.nvlink);
+  rate("cluster.switch_link", machine.cluster.switch_link);
   rate("cluster.nic", machine.cluster.nic);
   rate("cluster.spine", machine.cluster.spine);
   for (const Machine::Cluster::Collective& row : machine.cluster.collectives)
@@ -252,6 +253,15 @@ std::optional<FieldProblem> find_cluster_problem(const Machine::Cluster& cluster
     return FieldProblem{"cluster.nic",
                         fmt::format("{} nodes do not reach each other without it", cluster.nodes),
                         "give what all network cards of a node do each way, e.g. \"100GB/s\""};
+  if (cluster.switch_gpus < 0 || cluster.switch_gpus > cluster.gpus)
+    return FieldProblem{
+        "cluster.switch_gpus",
+        fmt::format("{} is outside 0 .. {}, the GPUs of a node", cluster.switch_gpus, cluster.gpus),
+        "0: each has its own way to the host"};
+  if ((cluster.switch_gpus > 0) != (cluster.switch_link > 0))
+    return FieldProblem{cluster.switch_gpus > 0 ? "cluster.switch_gpus" : "cluster.switch_link",
+                        "GPUs that share a way to the host, and how fast it is, go together",
+                        "give cluster.switch_gpus and cluster.switch_link, e.g. 2 and \"25GB/s\""};
   if (cluster.spine > 0 && cluster.leaf_nodes == 0)
     return FieldProblem{"cluster.spine", "it is of a leaf switch, and there is none",
                         "give cluster.leaf_nodes, too"};

@@ -4,6 +4,7 @@
 // numbers cost a task is written in policies/cost/costs.hpp.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -150,12 +151,20 @@ struct Machine {
     double nvlink = 0;  // bytes/s each way between a GPU and those of its node together; 0: they
                         // reach each other through host memory
     std::int64_t nvlink_latency_ns = 0;  // of a step of a collective between them
-    double nic = 0;                      // bytes/s each way of a node, to all others together
-    std::int64_t nic_latency_ns = 0;     // of a step of a collective between nodes
-    std::int64_t leaf_nodes = 0;         // nodes under a leaf switch; 0: all reach each other alike
+    // GPUs of a node, in their order, that share a way to its host: a PCIe switch, or a socket. 0:
+    // each has its own; and bytes/s each way of it.
+    std::int64_t switch_gpus = 0;
+    double switch_link = 0;
+    double nic = 0;                   // bytes/s each way of a node, to all others together
+    std::int64_t nic_latency_ns = 0;  // of a step of a collective between nodes
+    std::int64_t leaf_nodes = 0;      // nodes under a leaf switch; 0: all reach each other alike
     double spine = 0;  // bytes/s each way of a leaf to all others; 0: what its nodes have
     // Ranks of a node whose share `host` and `ssd` are; 1 in files that people write.
     std::int64_t sharing = 1;
+    // Of them those behind one switch.
+    std::int64_t ranks_of_switch() const {
+      return switch_link > 0 ? std::min(switch_gpus, sharing) : 1;
+    }
     // Bus bandwidths as nccl-tests counts them, of a collective over so many GPUs of a node and
     // nodes, by the bytes of the whole: interpolated, in place of what the links say.
     struct Collective {

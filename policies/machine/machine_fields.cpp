@@ -72,6 +72,8 @@ std::vector<Field> fields_in(Machine& machine) {
           count_field("cluster.gpus", cluster.gpus),
           bandwidth_field("cluster.nvlink", cluster.nvlink),
           nanoseconds_field("cluster.nvlink_latency", cluster.nvlink_latency_ns),
+          count_field("cluster.switch_gpus", cluster.switch_gpus),
+          bandwidth_field("cluster.switch_link", cluster.switch_link),
           bandwidth_field("cluster.nic", cluster.nic),
           nanoseconds_field("cluster.nic_latency", cluster.nic_latency_ns),
           count_field("cluster.leaf_nodes", cluster.leaf_nodes),

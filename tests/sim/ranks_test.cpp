@@ -125,7 +125,9 @@ TEST_CASE("So does it with meshes of shards, over PCIe alone, and below leaf swi
       "shards.parameters=4x2,shards.reduce_overlaps=off,shards.spread_overlaps=off"};
   for (const std::vector<std::string>& more :
        {std::vector<std::string>{}, std::vector<std::string>{"cluster.nvlink=0B/s"},
-        std::vector<std::string>{"cluster.leaf_nodes=1", "cluster.spine=5GB/s"}}) {
+        std::vector<std::string>{"cluster.leaf_nodes=1", "cluster.spine=5GB/s"},
+        std::vector<std::string>{"cluster.nvlink=0B/s", "cluster.switch_gpus=2",
+                                 "cluster.switch_link=20GB/s"}}) {
     const Problem problem = problem_of(model, node_of({4, 2}, more), 2);
     for (const std::string& mesh : meshes) {
       const std::string policy =
@@ -134,6 +136,29 @@ TEST_CASE("So does it with meshes of shards, over PCIe alone, and below leaf swi
       CHECK(find_difference(schedules_of(problem, policy, 3)) == "");
     }
   }
+}
+
+// Two GPUs behind a PCIe switch each have half of its link while both copy, and all of it else.
+TEST_CASE("So does it where GPUs share a way to the host, which one alone has by itself") {
+  const ModelSpec model = even_model(8);
+  const std::vector<std::string> behind_switches = {"cluster.switch_gpus=2",
+                                                    "cluster.switch_link=20GB/s"};
+  const auto step_of = [&](int ranks, const std::vector<std::string>& more) {
+    const Problem problem = problem_of(model, node_of({ranks, 1}, more), 3);
+    return simulate(build_schedule(problem, "zero-offload", 3)).step_seconds;
+  };
+  for (const Ranks& ranks : {Ranks{2, 1}, Ranks{4, 1}, Ranks{4, 2}}) {
+    const Problem problem = problem_of(model, node_of(ranks, behind_switches), 3);
+    for (const std::string& policy : policies) {
+      INFO(policy << ", " << ranks.inside << " ranks by " << ranks.across << " nodes");
+      CHECK(find_difference(schedules_of(problem, policy, 3)) == "");
+    }
+  }
+  CHECK(step_of(4, behind_switches) == step_of(4, {"pcie.h2d=10GB/s", "pcie.d2h=10GB/s"}));
+  CHECK(step_of(4, behind_switches) > step_of(4, {}));
+  // Of three the last is alone behind its switch, and waits for the others in collectives.
+  const Problem three = problem_of(even_model(3), node_of({3, 1}, behind_switches), 3);
+  CHECK(find_difference(schedules_of(three, "zero-offload", 3)) != "");
 }
 
 // Shards differ by a cell of the grid where the cells of a unit are not a multiple of the ranks.

@@ -18,6 +18,8 @@ nodes = 16
 gpus = 8
 nvlink = "200GB/s"
 nvlink_latency = "3us"
+switch_gpus = 2
+switch_link = "25GB/s"
 nic = "100GB/s"
 nic_latency = "14us"
 leaf_nodes = 4
@@ -50,6 +52,8 @@ TEST_CASE("A cluster is read, and written as it was read") {
     CHECK(cluster.count() == 128);
     CHECK(cluster.nvlink == 200e9);
     CHECK(cluster.nvlink_latency_ns == 3000);
+    CHECK(cluster.switch_gpus == 2);
+    CHECK(cluster.switch_link == 25e9);
     CHECK(cluster.nic == 100e9);
     CHECK(cluster.nic_latency_ns == 14000);
     CHECK(cluster.leaf_nodes == 4);
@@ -109,19 +113,25 @@ TEST_CASE("What no cluster has is refused where it stands") {
   check_error(with("nodes = 16", "nodes = 1000000"), "m.toml:14:9: cluster.nodes: 1000000 is", "");
   check_error(with("nic = \"100GB/s\"\n", ""), "m.toml:13:1: cluster.nic: 16 nodes do not reach",
               "100GB/s");
-  check_error(with("leaf_nodes = 4\n", ""), "m.toml:20:9: cluster.spine: it is of a leaf switch",
+  check_error(with("leaf_nodes = 4\n", ""), "m.toml:22:9: cluster.spine: it is of a leaf switch",
               "cluster.leaf_nodes");
+  check_error(with("switch_gpus = 2", "switch_gpus = 9"),
+              "m.toml:18:15: cluster.switch_gpus: 9 is outside 0 .. 8", "its own way");
+  check_error(with("switch_link = \"25GB/s\"\n", ""),
+              "m.toml:18:15: cluster.switch_gpus: GPUs that", "cluster.switch_link");
+  check_error(with("switch_gpus = 2\n", ""), "m.toml:18:15: cluster.switch_link: GPUs that",
+              "cluster.switch_gpus");
   check_error(with("\"200GB/s\"", "\"200GB\""), "m.toml:16:10: cluster.nvlink: \"200GB\" is not",
               "");
   check_error(with("\"3us\"", "\"3\""), "m.toml:17:18: cluster.nvlink_latency: \"3\" is not", "");
-  check_error(with("\"14us\"", "\"14000s\""), "m.toml:19:15: cluster.nic_latency: 1.4e+13 is", "");
+  check_error(with("\"14us\"", "\"14000s\""), "m.toml:21:15: cluster.nic_latency: 1.4e+13 is", "");
   check_error(with("nvlink =", "nvlinks ="), "m.toml:16:1: unknown key cluster.nvlinks",
               "did you mean cluster.nvlink");
-  check_error(with("kind = \"all_reduce\"", "kind = \"all_to_all\""), "m.toml:23:8: kind", "");
+  check_error(with("kind = \"all_reduce\"", "kind = \"all_to_all\""), "m.toml:25:8: kind", "");
   check_error(with("gpus = 8\nnodes = 2", "gpus = 1\nnodes = 1"),
-              "m.toml:24:8: gpus: a collective is between two GPUs", "");
-  check_error(with("\"1MiB\"", "\"0B\""), "m.toml:26:9: bytes", "whole");
+              "m.toml:26:8: gpus: a collective is between two GPUs", "");
+  check_error(with("\"1MiB\"", "\"0B\""), "m.toml:28:9: bytes", "whole");
   check_error(with("nodes = 2\nbytes", "nodes = 32\nbytes"),
               "m.toml:13:1: cluster.collectives: a row is of 8 GPUs of 32 nodes", "raise");
-  check_error(with("nodes = 2\n", "nodes = 2\nrank = 3\n"), "m.toml:26:1: unknown key rank", "");
+  check_error(with("nodes = 2\n", "nodes = 2\nrank = 3\n"), "m.toml:28:1: unknown key rank", "");
 }
