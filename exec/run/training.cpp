@@ -20,6 +20,7 @@
 #include "policies/framework/framework.hpp"
 #include "policies/model/peft.hpp"
 #include "policies/model/stages.hpp"
+#include "policies/movement/shards.hpp"
 
 namespace spillway {
 
@@ -82,6 +83,7 @@ void require_goes_on(const TrainingOptions& options, TrainingStart& start) {
   if (before.workload.ranks != record.workload.ranks) {
     before.workload.gradient_groups = record.workload.gradient_groups;
     before.workload.group_meshes = record.workload.group_meshes;
+    before.workload.ranks = record.workload.ranks;
   }
   require_same_numbers(before, record);
   require_same_batches(before.left_out, record.left_out, start.first);
@@ -152,8 +154,14 @@ TrainingStart start_of(const TrainingOptions& options) {
     record.frozen_hash = start.frozen->seal.data;
   }
   if (!options.make_policy) record.policy_origin = origin_of_policy(record.policy);
-  if (problem.workload.ranks > 1)
-    record.workload.group_meshes = start.schedules->usual().gradient_meshes();
+  if (problem.workload.ranks > 1) {
+    GradientMeshes& meshes = record.workload.group_meshes;
+    meshes = start.schedules->usual().gradient_meshes();
+    if (meshes.parameters == Shards::mixed_cut)
+      throw InputError("policy " + record.policy +
+                           " has shards of parameters for those layers alone that rest on the GPU",
+                       "ranks train it with parameters.rest=gpu:1, or without shards.parameters");
+  }
   record.rank = problem.rank;
   record.chunks = static_cast<int>(start.schedules->usual().problem().model.stage.chunks);
   record.data_rules = options.data_rules;

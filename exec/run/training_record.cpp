@@ -4,12 +4,14 @@
 
 #include <charconv>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/errors.hpp"
 #include "base/text.hpp"
 #include "policies/model/model.hpp"
 #include "policies/model/stages.hpp"
 #include "policies/workload/json_number.hpp"
+#include "policies/workload/workload_fields.hpp"
 #include "policies/workload/workload_json.hpp"
 
 namespace spillway {
@@ -63,7 +65,7 @@ Message name_of(const std::string& key) {
   if (key == "data_hash") return "the hash of " + Setting{"data"};
   if (key == "frozen_weights") return "the hash of the frozen weights";
   if (key == "gradient_meshes")
-    return Setting{key} + ", by which the policy adds up the gradients of ranks,";
+    return "how the policy adds up the gradients of ranks, as " + Setting{key} + " says it,";
   if (key == "initial_weights" || key == "initial_data")
     return "the hash of the weights that it began with";
   return Setting{key};
@@ -184,7 +186,12 @@ void require_same_numbers(const TrainingRecord& committed, const TrainingRecord&
   for (ordered_json* numbers : {&before, &after}) {
     numbers->erase("ranks");
     if (!numbers->contains("gradient_groups")) (*numbers)["gradient_groups"] = 1;
-    if (!numbers->contains("gradient_meshes")) (*numbers)["gradient_meshes"] = "all";
+  }
+  // What ranks of before there was the key have done is what `all` says, with their micro-batches.
+  for (const auto& [record, numbers] : {std::pair{&committed, &before}, std::pair{&now, &after}}) {
+    Workload workload = record->workload;
+    workload.group_meshes = canonical_meshes(workload);
+    (*numbers)["gradient_meshes"] = workload_texts(workload).at("gradient_meshes");
   }
   for (const auto& [key, value] : before.items()) {
     if (after.at(key) == value) continue;
@@ -194,10 +201,12 @@ void require_same_numbers(const TrainingRecord& committed, const TrainingRecord&
             fmt::format(" is {}, but the training to go on with has {}",
                         of_model ? now.model.name : shown(after.at(key)),
                         of_model ? committed.model.name + " of another shape" : shown(value)),
-        key == "device" ? "the backends add up in other orders: go on with " +
-                              Setting{"device", committed.backend} + ", or start another run"
-                        : Message("a resumed training goes on bit for bit: leave the option out, "
-                                  "or start another run"));
+        key == "gradient_meshes" ? Message("a resumed training goes on bit for bit: use policy " +
+                                           committed.policy + ", or another one that adds up alike")
+        : key == "device"        ? "the backends add up in other orders: go on with " +
+                                Setting{"device", committed.backend} + ", or start another run"
+                          : Message("a resumed training goes on bit for bit: leave the option out, "
+                                    "or start another run"));
   }
 }
 

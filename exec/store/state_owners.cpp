@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "base/errors.hpp"
 
@@ -10,24 +11,30 @@ namespace spillway {
 
 std::vector<StateRange> ranges_of(const std::vector<StatePart>& parts) {
   std::vector<StateRange> ranges;
-  for (const StatePart& part : parts) {
-    const bool goes_on = !ranges.empty() && ranges.back().unit == part.unit &&
-                         ranges.back().end() == part.first_element;
-    if (goes_on) {
-      ranges.back().elements += part.elements;
-    } else {
-      ranges.push_back({part.unit, part.first_element, part.elements});
-    }
-  }
+  for (const StatePart& part : parts)
+    ranges.push_back({part.unit, part.first_element, part.elements});
   return ranges;
 }
 
 StateOwners::StateOwners(const std::vector<std::vector<StateRange>>& by_rank) {
+  std::vector<Owned> pieces;
   for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
-    for (const StateRange& range : by_rank[rank]) all_.push_back({range, static_cast<int>(rank)});
+    for (const StateRange& range : by_rank[rank]) pieces.push_back({range, static_cast<int>(rank)});
   }
-  std::stable_sort(all_.begin(), all_.end(),
-                   [](const Owned& a, const Owned& b) { return a.range.unit < b.range.unit; });
+  std::sort(pieces.begin(), pieces.end(), [](const Owned& a, const Owned& b) {
+    return std::tuple(a.range.unit, a.rank, a.range.first) <
+           std::tuple(b.range.unit, b.rank, b.range.first);
+  });
+  for (const Owned& piece : pieces) {
+    const bool goes_on = !all_.empty() && all_.back().rank == piece.rank &&
+                         all_.back().range.unit == piece.range.unit &&
+                         all_.back().range.end() == piece.range.first;
+    if (goes_on) {
+      all_.back().range.elements += piece.range.elements;
+    } else {
+      all_.push_back(piece);
+    }
+  }
 }
 
 void StateOwners::for_each(std::int64_t unit, std::uint64_t first, std::uint64_t count,

@@ -15,6 +15,7 @@
 #include "experiments/train/training_job.hpp"
 #include "policies/model/stages.hpp"
 #include "policies/schedule/task.hpp"
+#include "policies/workload/workload_fields.hpp"
 
 namespace spillway {
 
@@ -40,6 +41,9 @@ void refuse_with_ranks(const TrainSettings& settings, const TrainRequest& reques
   const std::string count = std::to_string(ranks);
   refuse(groups != settings.problem.workload.end() && groups->second != count, "gradient_groups",
          count + " ranks add up gradients in as many groups");
+  const auto meshes = settings.problem.workload.find("gradient_meshes");
+  refuse(meshes != settings.problem.workload.end() && meshes->second != "all", "gradient_meshes",
+         "several ranks have those of their policy");
   refuse(settings.gpu.has_value(), "gpu", "each of several ranks takes a GPU of its own");
 }
 
@@ -166,12 +170,16 @@ void TrainingJob::say_whether_sums_change() const {
   if (!sums_before_ || !listener_.note) return;
   Workload now = plan_.problem.workload;
   if (now.ranks > 1) now.group_meshes = training_->schedule().gradient_meshes();
-  const auto text = [](const Workload& workload) {
+  const auto text = [](Workload workload) {
+    workload.group_meshes = canonical_meshes(workload);
+    GradientMeshes& meshes = workload.group_meshes;
+    if (meshes.state == workload.gradient_groups) meshes.state = 0;
+    if (!workload.needs_norms()) meshes.parameters = 1;  // they decide norms alone
     const WorkloadTexts texts = workload_texts(workload);
-    const auto meshes = texts.find("gradient_meshes");
+    const auto by = texts.find("gradient_meshes");
     return fmt::format("{} group{}{}", workload.gradient_groups,
                        workload.gradient_groups == 1 ? "" : "s",
-                       meshes == texts.end() ? "" : " by meshes " + meshes->second);
+                       by == texts.end() ? "" : " by meshes " + by->second);
   };
   if (text(now) == text(*sums_before_)) return;
   listener_.note(

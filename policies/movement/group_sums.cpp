@@ -34,8 +34,13 @@ Slice& GroupSums::leaf_of(const Visit& visit, Sum& sum) const {
 Slice GroupSums::add(const Visit& visit, int unit, BufferKind kind) {
   Sum& sum = sums_[{unit, kind}];
   if (visit.micro_batch != order_[sum.visits])
-    throw InputError("gradients in groups are summed micro-batch after micro-batch",
-                     "use policy resident, or leave " + Setting{"gradient_groups"} + " out");
+    throw InputError(meshes_.gradients > 1
+                         ? "gradients of shards are summed in turns of their ranks, which this "
+                           "policy's order of micro-batches is not"
+                         : "gradients in groups are summed micro-batch after micro-batch, in order",
+                     "use policy resident, or leave " +
+                         Setting{meshes_.gradients > 1 ? "gradient_meshes" : "gradient_groups"} +
+                         " out");
   sum.visits = (sum.visits + 1) % (groups_ * row_);
   if (!sums_each(is_layer(unit)) && visit.micro_batch % row_ + 1 != row_) return {};
   Slice& leaf = leaf_of(visit, sum);

@@ -65,7 +65,7 @@ ElementRange updated_by_rank(const GradientMeshes& meshes, int state, bool is_la
     done = std::max(done, among);
   };
   if (is_layer) {
-    for (const int among : {meshes.second, meshes.parameters, meshes.gradients}) cut_to(among);
+    for (const int among : {meshes.parameters, meshes.gradients}) cut_to(among);
   }
   cut_to(state);
   return shard;
@@ -122,9 +122,15 @@ Shards::Shards(const Problem& problem, const Plan& plan)
 
 GradientMeshes Shards::meshes() const {
   if (!any()) return {};
-  return {state_ == ranks_ ? 0 : state_.size(), gradients_.size(),
-          or_else(plan_.shards.parameters, {}).size(), std::max(second_.size(), 1),
-          plan_.shards.all_reduce};
+  // What a layer's elements are cut among first: the second shards are parts of the first ones.
+  const auto first_cut = [&](int layer) {
+    return keeps_second(layer) ? second_.size() : parameters(layer).size();
+  };
+  GradientMeshes meshes{state_.size(), gradients_.size(), first_cut(0), plan_.shards.all_reduce};
+  for (int layer = 1; layer < layers_; ++layer) {
+    if (first_cut(layer) != meshes.parameters) meshes.parameters = mixed_cut;
+  }
+  return canonical(meshes, ranks_.size(), problem_.workload.micro_batches());
 }
 
 std::uint64_t Shards::whole(int unit) const {

@@ -93,7 +93,9 @@ class Shards {
   RankGroup copies_group() const { return replica_group(ranks_, state_); }
   RankGroup spread_group(int unit) const;
   const Mesh& state() const { return state_; }
+  // Canonical; `parameters` is mixed_cut where layers differ.
   GradientMeshes meshes() const;
+  static constexpr int mixed_cut = 0;
 
  private:
   bool is_layer(int unit) const { return unit < layers_; }

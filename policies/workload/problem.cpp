@@ -78,12 +78,15 @@ void require_countable(const Problem& problem) {
 void check_group_meshes(const Workload& workload) {
   const GradientMeshes& meshes = workload.group_meshes;
   if (meshes == GradientMeshes{}) return;
+  if (workload.ranks > 1)
+    throw InputError(Setting{"gradient_meshes"} + ": several ranks have those of their policy",
+                     "leave it out: it gives one process the bits of several ranks");
   const auto refuse = [](const std::string& what) {
     throw InputError(Setting{"gradient_meshes"} + Message(": " + what),
                      "leave it out, or give it with as many " + Setting{"gradient_groups"} +
                          " as the ranks have whose bits it is for");
   };
-  if (workload.ranks > 1) refuse("several ranks have those of their policy");
+  if (workload.gradient_groups == 1) refuse("gradients are not summed in groups");
   const auto divides = [&](const char* what, int inner, const char* of, std::int64_t outer) {
     if (inner < 1 || outer % inner != 0)
       refuse(fmt::format("{} {} do not divide {} {}", inner, what, outer, of));
@@ -94,7 +97,6 @@ void check_group_meshes(const Workload& workload) {
   divides("shards of parameters", meshes.parameters,
           meshes.gradients > 1 ? "of gradients" : "of optimizer state",
           meshes.gradients > 1 ? meshes.gradients : state);
-  divides("second shards", meshes.second, "of parameters", meshes.parameters);
 }
 
 // Each rank sums a group of its own.
@@ -138,6 +140,17 @@ void check_gradient_width(const Workload& workload) {
 }
 
 }  // namespace
+
+GradientMeshes canonical(GradientMeshes meshes, std::int64_t ranks, std::int64_t micro_batches) {
+  if (meshes.state == 0) meshes.state = static_cast<int>(ranks);
+  if (meshes.parameters == meshes.gradients || meshes.parameters == meshes.state)
+    meshes.parameters = 1;
+  if (meshes.state == ranks) meshes.at_once = false;
+  // Of one micro-batch each, what is summed after every micro-batch is complete.
+  if (micro_batches == 1 && meshes.gradients == meshes.state && !meshes.at_once)
+    meshes.gradients = 1;
+  return meshes;
+}
 
 Ranks Problem::ranks() const {
   const std::int64_t inside = std::min(workload.ranks, machine.cluster.gpus);

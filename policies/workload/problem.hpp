@@ -24,10 +24,11 @@ enum class GradientWidth : std::uint8_t {
 
 // How ranks share out the sum of a gradient, for the bits of which one rank asks: among how many of
 // them optimizer state is cut into shards (0: all), gradients, which are then summed over the ranks
-// after every micro-batch (1: they are not), parameters, and parameters from forward to backward.
-// Complete sums are added up among the first, then over those that have the same shard, or at once.
+// after every micro-batch (1: they are not), and what is cut first, so that it decides which
+// elements a shard has, and with that norms: parameters. Complete sums are added up among the
+// first, then over those that have the same shard, or at once.
 struct GradientMeshes {
-  int state = 0, gradients = 1, parameters = 1, second = 1;
+  int state = 0, gradients = 1, parameters = 1;
   bool at_once = false;
   bool operator==(const GradientMeshes&) const = default;
 };
@@ -77,6 +78,17 @@ struct Workload {
 
   bool operator==(const Workload&) const = default;
 };
+
+// The same sums and shards of `ranks` ranks, with `micro_batches` each, in the one way in which
+// they are compared: `state` is given, and what changes nothing is not.
+GradientMeshes canonical(GradientMeshes meshes, std::int64_t ranks, std::int64_t micro_batches);
+// Those of one rank's groups, or of several ranks that have done what it says.
+inline GradientMeshes canonical_meshes(const Workload& workload) {
+  const std::int64_t groups = workload.gradient_groups;
+  return canonical(
+      workload.group_meshes, groups,
+      workload.ranks > 1 ? workload.micro_batches() : workload.micro_batches() / groups);
+}
 
 struct Problem {
   ModelSpec model;

@@ -58,8 +58,7 @@ GradientWidth parse_gradient_width(const std::string& text) {
 template <class Meshes>
 auto named_meshes(Meshes& meshes) {
   return std::array{std::pair{"state", &meshes.state}, std::pair{"gradients", &meshes.gradients},
-                    std::pair{"parameters", &meshes.parameters},
-                    std::pair{"second", &meshes.second}};
+                    std::pair{"parameters", &meshes.parameters}};
 }
 
 std::string to_text(const GradientMeshes& meshes) {
@@ -77,22 +76,32 @@ std::string to_text(const GradientMeshes& meshes) {
 GradientMeshes parse_meshes(const std::string& text) {
   GradientMeshes meshes;
   if (text == "all") return meshes;
-  const Message advice = "e.g. " + Setting{"gradient_meshes", "state=4,gradients=2,parameters=2"};
+  const auto refuse = [&](const std::string& what) {
+    throw InputError(Setting{"gradient_meshes", text} + Message(": " + what),
+                     "e.g. " + Setting{"gradient_meshes", "state=4,gradients=2"});
+  };
+  const auto all = named_meshes(meshes);
+  std::vector<std::string> seen;
   for (std::size_t from = 0; from <= text.size();) {
     const std::size_t end = std::min(text.find(',', from), text.size());
     const std::string one = text.substr(from, end - from), name = one.substr(0, one.find('='));
     from = end + 1;
+    if (std::find(seen.begin(), seen.end(), name) != seen.end()) refuse(name + " is given twice");
+    seen.push_back(name);
     if (one == "sums=once") {
       meshes.at_once = true;
       continue;
     }
-    const auto all = named_meshes(meshes);
     const auto found =
         std::find_if(all.begin(), all.end(), [&](const auto& mesh) { return mesh.first == name; });
-    if (found == all.end() || name.size() == one.size())
-      throw InputError(Setting{"gradient_meshes", text} + ": there is no " + one, advice);
-    *found->second =
-        static_cast<int>(count_of("gradient_meshes", one.substr(name.size() + 1), advice));
+    int number = 0;
+    const char* const last = one.data() + one.size();
+    const auto [stop, error] =
+        std::from_chars(one.data() + std::min(name.size() + 1, one.size()), last, number);
+    if (found == all.end() || error != std::errc() || stop != last || number < 1)
+      refuse("\"" + one +
+             "\" is not state=N, gradients=N, parameters=N or sums=once, with N from 1 on");
+    *found->second = number;
   }
   return meshes;
 }
@@ -174,9 +183,8 @@ std::vector<WorkloadField> all_fields() {
                                       "as many as ranks, e.g. " + Setting{"gradient_groups", "2"});
        },
        false},
-      {"gradient_meshes", "all | state=N,gradients=N,parameters=N,second=N,sums=once", "all",
-       "with gradient_groups, for the bits of ranks that share out model states by meshes of so "
-       "many",
+      {"gradient_meshes", "all | state=N,gradients=N,parameters=N,sums=once", "all",
+       "with groups, for the bits of ranks that share out model states among so many of them",
        [](const W& w) { return to_text(w.group_meshes); },
        [](W& w, Text text) { w.group_meshes = parse_meshes(text); }, false},
   };

@@ -16,7 +16,7 @@ namespace {
 // Four ranks in two groups, each of which has all of the states.
 const Words in_groups = {"--policy", "mics:group=2x1"};
 const Words as_in_groups = {"--policy", "resident",          "--gradient-groups",
-                            "4",        "--gradient-meshes", "state=2,gradients=2,parameters=2"};
+                            "4",        "--gradient-meshes", "state=2,gradients=2"};
 
 Outcome run_by(int ranks, const Words& words) {
   if (ranks == 1) return run(words);
@@ -33,7 +33,7 @@ void succeed(int ranks, const Words& words) {
 // Two micro-batches a rank.
 Words training(const TemporaryFolder& folder, const std::string& name, int steps) {
   Words words = rank_training(folder, name, steps);
-  *(std::find(words.begin(), words.end(), "--batch") + 1) = "8";
+  *(std::find(words.rbegin(), words.rend(), "--batch") - 1) = "8";  // the last one counts
   return words + Words{"--quiet"};
 }
 
@@ -115,9 +115,13 @@ TEST_CASE("ranks: another number of ranks goes on from shards of groups", "[stor
   // As many ranks that would add up otherwise have other bits.
   const Outcome other = run_by(4, resumed(folder / "from-four", 9) + in_groups);
   CHECK(other.exit_code == 2);
-  CHECK(other.err.find("--gradient-meshes, by which the policy adds up the gradients of ranks, is "
-                       "state=2,gradients=2,parameters=2, but the training to go on with has "
-                       "gradients=4,parameters=4") != std::string::npos);
+  CHECK(other.err.find("as --gradient-meshes says it, is state=2,gradients=2, but the training to "
+                       "go on with has state=4,gradients=4") != std::string::npos);
+  CHECK(other.err.find("use policy fsdp") != std::string::npos);
+  const Outcome given = run_by(
+      4, resumed(folder / "from-four", 9) + Words{"--gradient-meshes", "state=4,gradients=4"});
+  CHECK(given.exit_code == 2);
+  CHECK(given.err.find("several ranks have those of their policy") != std::string::npos);
   // One process that is not asked to add up as they did says so.
   Words words = resumed(folder / "from-four", 9);
   words.pop_back();

@@ -139,20 +139,20 @@ struct Sharded {
   GradientMeshes meshes;
 };
 const Sharded sharded_policies[] = {
-    {3, "zero", {0, 3, 3, 1}},
+    {3, "zero", {0, 3, 3}},
     {4, "zero:stage=1", {}},
-    {4, "zero:stage=2", {0, 4, 1, 1}},
-    {4, "mics:group=2x1", {2, 2, 2, 1}},
-    {4, "fsdp:shard=hybrid,group=2x1,overlap=none", {2, 2, 2, 1}},
-    {4, "zero++:second=2x1", {0, 4, 4, 2}},
-    {2, "amsp:parameters=1x1,gradients=1x1,optimizer_state=1x1", {1, 1, 1, 1, true}},
-    {4, "amsp:parameters=2x1,gradients=1x1,optimizer_state=4x1", {0, 1, 2, 1, true}},
-    {4, "amsp:parameters=1x1,gradients=2x1,optimizer_state=4x1", {0, 2, 1, 1, true}},
+    {4, "zero:stage=2", {0, 4, 1}},
+    {4, "mics:group=2x1", {2, 2, 2}},
+    {4, "fsdp:shard=hybrid,group=2x1,overlap=none", {2, 2, 2}},
+    {4, "zero++:second=2x1", {0, 4, 2}},
+    {2, "amsp:parameters=1x1,gradients=1x1,optimizer_state=1x1", {1, 1, 1, true}},
+    {4, "amsp:parameters=2x1,gradients=1x1,optimizer_state=4x1", {0, 1, 2, true}},
+    {4, "amsp:parameters=1x1,gradients=2x1,optimizer_state=4x1", {0, 2, 1, true}},
     {4, "zero-infinity:parameters=host", {}},
     {4,
      "spillway:parameters.rest=gpu:1,optimizer_state.rest=host:1,shards.parameters=1x1,"
      "shards.gradients=2x1,shards.optimizer_state=4x1",
-     {0, 2, 1, 1}},
+     {0, 2, 1}},
 };
 
 TEST_CASE("ranks: with shards among some of them they have the bits of one rank that sums alike") {

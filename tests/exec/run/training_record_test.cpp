@@ -65,6 +65,27 @@ TEST_CASE("how GELU's backward is computed, and whether products are tuned, deci
   CHECK_NOTHROW(require_same_numbers(record, other));
 }
 
+TEST_CASE("ranks go on with sums as they were, however these are said, and with no others") {
+  TrainingRecord record = some_record();
+  Workload& workload = record.workload;
+  workload.ranks = workload.gradient_groups = 2;
+  const auto with = [&](std::int64_t micro_batches, const GradientMeshes& meshes) {
+    TrainingRecord other = record;
+    other.workload.batch = 2 * micro_batches * workload.micro_batch;
+    other.workload.group_meshes = meshes;
+    return other;
+  };
+  // Records of before meshes were in them have none.
+  CHECK_NOTHROW(require_same_numbers(with(3, {}), with(3, {2, 1, 1})));
+  CHECK_NOTHROW(require_same_numbers(with(1, {}), with(1, {2, 2, 2})));
+  CHECK_NOTHROW(require_same_numbers(with(3, {2, 2, 2}), with(3, {2, 2, 1})));
+  CHECK_THROWS_WITH(
+      require_same_numbers(with(3, {}), with(3, {2, 2, 2})),
+      Catch::Contains("adds up the gradients of ranks") &&
+          Catch::Contains("is state=2,gradients=2, but the training to go on with has "
+                          "state=2"));
+}
+
 TEST_CASE("a record of another format is refused, and it is said which and what to do") {
   const auto refusal = [](const std::string& text) {
     try {

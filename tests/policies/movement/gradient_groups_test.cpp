@@ -41,8 +41,8 @@ TEST_CASE("gradient groups: sums by the meshes of ranks have every micro-batch o
       // Meshes of four ranks with three micro-batches each, and additions of layers: of
       // micro-batches
       // one by one, or of the sums of ranks.
-      {{2, 1, 1, 1}, 3}, {{0, 4, 4, 1}, 11}, {{0, 2, 2, 1}, 11},       {{2, 2, 2, 1}, 11},
-      {{0, 1, 2, 1}, 3}, {{0, 4, 4, 2}, 11}, {{0, 2, 1, 1, true}, 11}, {{1, 1, 1, 1, true}, 3},
+      {{2, 1, 1}, 3}, {{0, 4, 4}, 11}, {{0, 2, 2}, 11},       {{2, 2, 2}, 11},
+      {{0, 1, 2}, 3}, {{0, 4, 2}, 11}, {{0, 2, 1, true}, 11}, {{1, 1, 1, true}, 3},
   };
   for (const auto& [meshes, additions_of_layer] : cases) {
     Problem problem = in_groups(12, 4);
@@ -55,6 +55,23 @@ TEST_CASE("gradient groups: sums by the meshes of ranks have every micro-batch o
   }
 }
 
+TEST_CASE("gradient groups: meshes are compared by what they sum and which shards they make") {
+  const auto same = [](const GradientMeshes& a, const GradientMeshes& b,
+                       std::int64_t micro_batches) {
+    return canonical(a, 4, micro_batches) == canonical(b, 4, micro_batches);
+  };
+  CHECK(same({}, {4, 1, 1}, 2));
+  CHECK(same({}, {4, 1, 4, true}, 2));
+  CHECK(same({0, 4, 4}, {0, 4, 1}, 2));
+  CHECK(same({0, 4, 4}, {}, 1));
+  CHECK(same({2, 2, 2}, {2, 1, 1}, 1));
+  CHECK_FALSE(same({0, 4, 4}, {}, 2));
+  CHECK_FALSE(same({0, 2, 2}, {}, 1));
+  CHECK_FALSE(same({2, 1, 1}, {2, 1, 1, true}, 1));
+  CHECK_FALSE(same({2, 2, 2, true}, {2, 1, 1, true}, 1));
+  CHECK_FALSE(same({0, 4, 2}, {0, 4, 1}, 2));
+}
+
 TEST_CASE("gradient groups: meshes that ranks cannot have are refused") {
   const auto refused = [](const GradientMeshes& meshes, const char* text) {
     Problem problem = in_groups(12, 4);
@@ -62,10 +79,13 @@ TEST_CASE("gradient groups: meshes that ranks cannot have are refused") {
     check_error([&] { problem.validate(); }, std::string("gradient_meshes: ") + text,
                 "gradient_groups");
   };
-  refused({3, 1, 1, 1}, "3 shards of optimizer state do not divide 4 groups");
-  refused({2, 4, 1, 1}, "4 shards of gradients do not divide 2 of optimizer state");
-  refused({0, 2, 4, 1}, "4 shards of parameters do not divide 2 of gradients");
-  refused({0, 4, 2, 4}, "4 second shards do not divide 2 of parameters");
+  refused({3, 1, 1}, "3 shards of optimizer state do not divide 4 groups");
+  refused({2, 4, 1}, "4 shards of gradients do not divide 2 of optimizer state");
+  refused({0, 2, 4}, "4 shards of parameters do not divide 2 of gradients");
+  Problem none = in_groups(12, 1);
+  none.workload.group_meshes.at_once = true;
+  check_error([&] { none.validate(); }, "gradient_meshes: gradients are not summed in groups",
+              "gradient_groups");
   Problem ranks = in_groups(12, 2);
   ranks.workload.ranks = 2;
   ranks.machine.cluster.gpus = 2;

@@ -52,7 +52,7 @@ TEST_CASE("each field of a workload is read from its text, and changes no other"
   values.merge(WorkloadTexts{{"ranks", "2"},
                              {"pipeline", "4"},
                              {"gradient_groups", "3"},
-                             {"gradient_meshes", "state=4,gradients=2,second=2,sums=once"}});
+                             {"gradient_meshes", "state=4,gradients=2,sums=once"}});
   CHECK(values.size() == workload_fields().size());
   for (const WorkloadField& field : workload_fields()) {
     for (const auto& [key, text] : {*values.find(field.key)}) {
