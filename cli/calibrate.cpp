@@ -17,6 +17,7 @@
 #include "experiments/calibrate/calibrate.hpp"
 #include "experiments/calibrate/calibrate_ranks.hpp"
 #include "experiments/calibrate/gpu_under_test.hpp"
+#include "experiments/train/train_checks.hpp"
 #include "policies/cost/link_rates.hpp"
 
 namespace spillway::cli {
@@ -144,14 +145,9 @@ CalibrationOptions calibration_of(const Options& options) {
 
 void run(const Options& options) {
   CalibrationOptions calibration = calibration_of(options);
-  std::istringstream list(options.ssd);
-  for (std::string item; std::getline(list, item, ',');) calibration.ssd.emplace_back(item);
-  for (const fs::path& directory : calibration.ssd) {
-    if (!fs::is_directory(directory)) {
-      throw InputError(fmt::format("--ssd {}: there is no such directory", directory.string()),
-                       "create it, or check that the drive is mounted");
-    }
-  }
+  const DriveFolders drives = ssd_directories(options.ssd);
+  calibration.ssd = drives.all;
+  calibration.ssd_sets = drives.sets;
   const std::optional<LaunchedRank> launched = launched_rank();
   if (launched && options.device == "cuda")
     throw InputError("several ranks calibrate the CPU backend",

@@ -8,6 +8,7 @@
 #include "base/errors.hpp"
 #include "policies/cost/costs.hpp"
 #include "policies/cost/extrapolation.hpp"
+#include "policies/schedule/program.hpp"
 
 namespace spillway {
 
@@ -109,8 +110,7 @@ CostedSchedule cost_tasks(const Schedule& schedule, const Problem& problem, std:
   }
   costed.extrapolates = extrapolation.texts();
   if (count == schedule.tasks().size()) require_countable_time(schedule, problem, graph);
-  for (int lane = 0; lane < lane_count_of(problem.workload.ranks, problem.workload.pipeline);
-       ++lane) {
+  for (std::size_t lane = 0; lane < lane_count_of(problem); ++lane) {
     graph.lanes.push_back({to_string(static_cast<Lane>(lane)), LaneOrder::index, 1});
   }
   copy_edges(schedule, count, graph);

@@ -27,13 +27,13 @@ Owner owner_of(const std::string& resource) {
   if (resource == "spine") return Owner::leaf;
   if (resource.rfind("switch.", 0) == 0) return Owner::pcie_switch;
   const bool is_of_node = resource == "cores" || resource == "dram" || resource == "io" ||
-                          resource == "nic" || resource.rfind("ssd.", 0) == 0;
+                          resource == "nic" || resource.rfind("ssd", 0) == 0;
   return is_of_node ? Owner::node : Owner::rank;
 }
 
 // Whether a rank alone may do what is on that lane as fast as the whole node does.
 bool is_of_node(Lane lane) {
-  return lane == Lane::cpu_optimizer || lane == Lane::ssd_read || lane == Lane::ssd_write;
+  return lane == Lane::cpu_optimizer || is_drive_lane(lane);
 }
 
 // Whether a task runs together with tasks of other ranks.

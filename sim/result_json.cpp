@@ -16,8 +16,10 @@ std::int64_t whole(double bytes) { return std::llround(bytes); }
 
 Json memory_json(const ScheduleSummary& schedule) {
   Json memory;
-  for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd}) {
+  for (int index = 0; index < tier_count; ++index) {
+    const Tier tier = static_cast<Tier>(index);
     const TierUse& use = schedule.memory[static_cast<std::size_t>(tier)];
+    if (tier > Tier::ssd && use.capacity_bytes == 0 && use.peak_bytes == 0) continue;
     memory[to_string(tier)] = {{"peak_bytes", use.peak_bytes},
                                {"capacity_bytes", use.capacity_bytes},
                                {"kept_bytes", use.kept_bytes}};

@@ -153,8 +153,9 @@ void measure_work(const Schedule& schedule, const SteadyWindow& window, Simulati
     if (moves_bytes(task)) lane.bytes += static_cast<double>(task.bytes) * per_step;
   }
   const Problem& problem = schedule.problem();
-  result.ssd_bytes_written_per_step = result.lanes[index_of(Lane::ssd_write)].bytes *
-                                      static_cast<double>(problem.machine.cluster.sharing);
+  for (int set = 0; set < most_drive_sets; ++set)
+    result.ssd_bytes_written_per_step += result.lanes[index_of(write_lane(set))].bytes;
+  result.ssd_bytes_written_per_step *= static_cast<double>(problem.machine.cluster.sharing);
   if (result.step_seconds > 0)
     result.hardware_tflops = flops * static_cast<double>(problem.workload.ranks) * per_step /
                              result.step_seconds * 1e-12;

@@ -1,5 +1,6 @@
 #include "sim/to_trace.hpp"
 
+#include "policies/schedule/program.hpp"
 #include "sim/live_bytes.hpp"
 
 namespace spillway {
@@ -18,7 +19,8 @@ std::vector<std::string> names(int count) {
 std::vector<MemorySample> memory_samples(const Schedule& schedule, const SimulationResult& result) {
   std::vector<MemorySample> samples;
   for (const LiveSample& live :
-       live_bytes(schedule, result.tasks, tier_count,
+       live_bytes(schedule, result.tasks,
+                  static_cast<std::uint16_t>(schedule.problem().machine.memories()),
                   [](const BufferInfo& one) { return static_cast<std::uint16_t>(one.tier); }))
     samples.push_back({live.time_ns, live.series, live.bytes});
   return samples;
@@ -27,11 +29,11 @@ std::vector<MemorySample> memory_samples(const Schedule& schedule, const Simulat
 Trace to_trace(const Schedule& schedule, const SimulationResult& result) {
   Trace trace;
   const Workload& workload = schedule.problem().workload;
-  trace.lanes = names<Lane>(lane_count_of(workload.ranks, workload.pipeline));
+  trace.lanes = names<Lane>(static_cast<int>(lane_count_of(schedule.problem())));
   trace.kinds = names<TaskKind>(
       task_kind_count_of(workload.ranks, workload.gradient_groups, workload.pipeline));
   trace.phases = names<Phase>(phase_count);
-  trace.tiers = names<Tier>(tier_count);
+  trace.tiers = names<Tier>(schedule.problem().machine.memories());
   const std::span<const Task> tasks = schedule.tasks();
   trace.spans.reserve(tasks.size());
   for (std::size_t t = 0; t < tasks.size(); ++t) {

@@ -23,7 +23,7 @@ std::string needs_text(const Candidate& candidate) {
   std::string text;
   const Schedule& schedule = candidate.evaluation.schedule;
   const TierUses memory = tier_uses(schedule, candidate.wear);
-  for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd}) {
+  for (const Tier tier : memories_of(schedule.problem().machine)) {
     const TierUse& use = memory[static_cast<std::size_t>(tier)];
     if (use.peak_bytes <= use.capacity_bytes) continue;
     const bool by_copies = schedule.use(tier).peak_bytes <= use.capacity_bytes;

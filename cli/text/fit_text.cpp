@@ -17,7 +17,7 @@ namespace {
 
 using Cells = std::vector<std::string>;
 
-constexpr std::array<Tier, tier_count> tiers = {Tier::gpu, Tier::host, Tier::ssd};
+constexpr std::array tiers = {Tier::gpu, Tier::host, Tier::ssd};
 
 std::string bytes_text(std::uint64_t bytes) { return format_bytes(static_cast<double>(bytes)); }
 

@@ -125,16 +125,19 @@ std::string memory_text(const Candidate& candidate) {
   const Machine& machine = schedule.problem().machine;
   const StoreBytes& store = candidate.wear.store;
   std::string text;
-  for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd}) {
+  for (const Tier tier : memories_of(machine)) {
     const TierUse& use = schedule.use(tier);
-    const bool whole_store = tier == Tier::ssd && machine.ssd.count > 0;
-    const std::uint64_t peak = whole_store ? store.all() : use.peak_bytes;
+    const bool whole_store = is_drives(tier) && machine.ssd.count > 0;
+    const std::uint64_t on_set =
+        whole_store ? store.on_set[static_cast<std::size_t>(drive_set(tier))] : 0;
+    const std::uint64_t peak = whole_store ? on_set : use.peak_bytes;
     text += fmt::format("  {:<5} {:>10} of {:>10}{}", to_string(tier), bytes_text(peak),
                         bytes_text(use.capacity_bytes),
                         peak > use.capacity_bytes ? "   does not fit" : "");
     if (whole_store && store.second_copies + store.memory_copies > 0) {
+      const std::uint64_t records = tier == Tier::ssd ? store.records : 0;
       text += fmt::format("   ({} of it copies of optimizer state for commits)",
-                          bytes_text(store.second_copies + store.memory_copies));
+                          bytes_text(on_set - use.peak_bytes - records));
     }
     if (use.in_place_bytes > 0)
       text += fmt::format("   ({} of frozen weights are read from the model's own files)",

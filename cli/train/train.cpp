@@ -31,6 +31,7 @@
 #include "experiments/watch/closing_table.hpp"
 #include "experiments/watch/drive_health.hpp"
 #include "experiments/watch/gpu_meter.hpp"
+#include "policies/cost/commit_interval.hpp"
 #include "traces/perfetto.hpp"
 
 namespace spillway::cli {
@@ -62,11 +63,10 @@ void tell_start(const TrainingJob& job, const std::string& other_machine) {
 }
 
 TrainingUse complete(TrainingUse use, const Training& training, const WriteCount& written) {
-  for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd})
+  for (const Tier tier : memories_of(training.schedule().problem().machine))
     use.memory.push_back({to_string(tier), static_cast<double>(training.highest_use(tier)),
                           static_cast<double>(training.schedule().use(tier).peak_bytes)});
-  const Machine::Ssd& ssd = training.schedule().problem().machine.ssd;
-  use.rated_bytes = static_cast<double>(ssd.tbw) * static_cast<double>(ssd.count);
+  use.rated_bytes = rated_bytes(training.schedule().problem().machine);
   use.bytes_written = static_cast<double>(written.all());
   return use;
 }

@@ -118,10 +118,10 @@ void announce(const TrainingJob& job) {
                workload.sequences_at_once == 1
                    ? "1 sequence"
                    : fmt::format("{} sequences", workload.sequences_at_once));
-  for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd}) {
-    const bool has_store = tier == Tier::ssd && training.store() != nullptr;
-    const std::uint64_t bytes =
-        has_store ? training.store()->size() : schedule.use(tier).peak_bytes;
+  for (const Tier tier : memories_of(schedule.problem().machine)) {
+    const bool has_store = is_drives(tier) && training.store() != nullptr;
+    const std::uint64_t bytes = has_store ? training.store()->size_of(drive_set(tier))
+                                          : schedule.use(tier).peak_bytes;
     fmt::print(
         "  {:<4} {:>10} of {}{}\n", to_string(tier), format_bytes(static_cast<double>(bytes)),
         format_bytes(static_cast<double>(schedule.use(tier).capacity_bytes)),

@@ -107,10 +107,11 @@ const KindPlaces* places_of(const PlanProfile& profile, BufferKind kind) {
 
 std::string tiers_row(const TierAmounts* bytes) {
   std::string text;
-  for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd})
-    text += fmt::format(
-        " {:>10}",
-        bytes ? bytes_text(static_cast<double>((*bytes)[static_cast<std::size_t>(tier)])) : "");
+  std::array<std::uint64_t, 3> columns{};  // all sets of drives are one
+  for (std::size_t tier = 0; bytes && tier < bytes->size(); ++tier)
+    columns[std::min<std::size_t>(tier, 2)] += (*bytes)[tier];
+  for (const std::uint64_t column : columns)
+    text += fmt::format(" {:>10}", bytes ? bytes_text(static_cast<double>(column)) : "");
   return text;
 }
 

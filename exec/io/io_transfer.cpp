@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "base/errors.hpp"
@@ -47,17 +48,37 @@ std::string hint_for(int error_number) {
 }  // namespace
 
 Striping::Place Striping::locate(std::uint64_t offset) const {
-  const std::uint64_t stripe = offset / stripe_bytes;
+  FileSet set{0, files};
+  std::uint32_t first = 0;
+  std::uint64_t end = std::numeric_limits<std::uint64_t>::max();
+  for (std::size_t s = 0; s < sets.size() && sets[s].from <= offset; ++s) {
+    if (s > 0) first += set.files;
+    set = sets[s];
+    end = s + 1 < sets.size() ? sets[s + 1].from : std::numeric_limits<std::uint64_t>::max();
+  }
+  // Stripes of all sets are cut at the same addresses, so that chunks are.
+  const std::uint64_t stripe = offset / stripe_bytes - set.from / stripe_bytes;
   const std::uint64_t inside = offset % stripe_bytes;
-  return {static_cast<std::uint32_t>(stripe % files),
-          begin + stripe / files * stripe_bytes + inside, stripe_bytes - inside};
+  return {first + static_cast<std::uint32_t>(stripe % set.files),
+          begin + stripe / set.files * stripe_bytes + inside,
+          std::min(stripe_bytes - inside, end - offset)};
 }
 
 std::uint64_t Striping::file_bytes(std::uint32_t file, std::uint64_t total) const {
+  std::uint32_t of_set = files;
+  for (std::size_t s = 0; s < sets.size(); ++s) {
+    of_set = sets[s].files;
+    const std::uint64_t end = s + 1 < sets.size() ? sets[s + 1].from : total;
+    if (file < of_set) {
+      total = end - sets[s].from / stripe_bytes * stripe_bytes;
+      break;
+    }
+    file -= of_set;
+  }
   const std::uint64_t whole_stripes = total / stripe_bytes;
   const std::uint64_t rest = total % stripe_bytes;
-  const std::uint64_t rounds = whole_stripes / files;
-  const std::uint64_t extra = whole_stripes % files;  // files before this one hold one stripe more
+  const std::uint64_t rounds = whole_stripes / of_set;
+  const std::uint64_t extra = whole_stripes % of_set;  // files before this one hold a stripe more
   return rounds * stripe_bytes + (file < extra ? stripe_bytes : file == extra ? rest : 0);
 }
 

@@ -36,12 +36,22 @@ class ChecksumError : public MachineError {
 
 inline constexpr std::uint64_t io_alignment = 4096;  // of offsets, lengths and memory, for O_DIRECT
 
+// A set of files that addresses from `from` on lie in, up to those of the next set.
+struct FileSet {
+  std::uint64_t from = 0;
+  std::uint32_t files = 0;
+  bool operator==(const FileSet&) const = default;
+};
+
 // Byte offsets of one address space, laid round-robin over files in runs of stripe_bytes, after
-// `begin` bytes of each file that are not part of it.
+// `begin` bytes of each file that are not part of it; or over those of several sets, each of which
+// has some of the addresses.
 struct Striping {
   std::uint64_t stripe_bytes = 0;
-  std::uint32_t files = 1;
+  std::uint32_t files = 1;  // of all sets
   std::uint64_t begin = 0;
+  // Ascending, the first from address 0; empty: one set of all files.
+  std::vector<FileSet> sets = {};
 
   struct Place {
     std::uint32_t file = 0;

@@ -22,7 +22,7 @@ std::int64_t now_ns() {
 
 namespace {
 
-bool uses_store(Lane lane) { return lane == Lane::ssd_read || lane == Lane::ssd_write; }
+bool uses_store(Lane lane) { return is_drive_lane(lane); }
 
 }  // namespace
 
@@ -236,7 +236,7 @@ void Executor::work(Run& run, Lane lane, Channels& channels) {
 
 std::byte* Executor::address(const Run& run, const Access& access) const {
   const BufferInfo& buffer = run.schedule.buffers()[access.buffer];
-  SPILLWAY_ASSERT(buffer.tier != Tier::ssd);
+  SPILLWAY_ASSERT(!is_drives(buffer.tier));
   const auto memory = buffer.tier == Tier::gpu ? device_.gpu_memory() : device_.host_memory();
   const std::uint64_t begin = buffer.offset + access.offset;
   SPILLWAY_ASSERT(begin + access.bytes <= memory.size());
@@ -313,15 +313,16 @@ Operands Executor::operands(Run& run, TaskId id) {
   return o;
 }
 
-// Between host memory and the ssd tier.
+// Between host memory and drives.
 void Executor::transfer(const Run& run, TaskId id, Channels& channels) {
   const Task& task = run.schedule.tasks()[id];
   const auto accesses = run.schedule.accesses(task);
   const bool reads = task.kind == TaskKind::read;
   const Access& ssd = accesses[reads ? 0 : 1];
-  std::uint64_t offset = run.schedule.buffers()[ssd.buffer].offset + ssd.offset;
+  const BufferInfo& buffer = run.schedule.buffers()[ssd.buffer];
+  std::uint64_t offset = buffer.offset + ssd.offset;
   std::byte* const memory = address(run, accesses[reads ? 1 : 0]);
-  if (frozen_) {
+  if (frozen_ && buffer.tier == Tier::ssd) {
     if (frozen_->holds(offset)) {
       SPILLWAY_ASSERT(reads, "what is frozen is never written");
       channels.frozen->read(offset, memory, task.bytes);
@@ -329,6 +330,7 @@ void Executor::transfer(const Run& run, TaskId id, Channels& channels) {
     }
     offset = frozen_->in_store(offset);
   }
+  if (store_) offset += store_->begin_of(drive_set(buffer.tier));
   if (safety_.gate && run.state[id].part >= 0 && !run.state[id].in_memory) {
     const StatePart& part = safety_.parts[static_cast<std::size_t>(run.state[id].part)];
     const int copy = safety_.gate->points().copy_of(run.first_step + run.state[id].version);
@@ -395,7 +397,8 @@ void Executor::prepare(const Schedule& schedule, const Batches& batches) {
                   "each of several ranks has a team");
   SPILLWAY_ASSERT(schedule.use(Tier::gpu).peak_bytes <= device_.gpu_memory().size());
   SPILLWAY_ASSERT(schedule.use(Tier::host).peak_bytes <= device_.host_memory().size());
-  SPILLWAY_ASSERT(schedule.use(Tier::ssd).peak_bytes <= (store_ ? store_->size() : 0));
+  for (int set = 0; set < most_drive_sets; ++set)
+    SPILLWAY_ASSERT(schedule.use(drives_tier(set)).peak_bytes <= (store_ ? store_->size_of(set) : 0));
   if (find(schedule) != nullptr) return;
   SPILLWAY_ASSERT(!safety_.gate || !safety_.parts.empty(), "a gate needs to know what to guard");
   runs_.push_back(std::make_unique<Run>(

@@ -121,15 +121,19 @@ ModelAccess::Place ModelAccess::place_of(std::size_t index) const {
   if (buffer.tier == Tier::host) return {buffer.tier, state_.device.host_memory().data() + offset};
   const std::int32_t part = part_of_home_[index];
   if (buffer.tier == Tier::gpu) return {buffer.tier, nullptr, offset};
-  if (part < 0)
-    return {buffer.tier, nullptr, state_.frozen ? state_.frozen->in_store(offset) : offset};
+  if (part < 0) {
+    const bool skips = state_.frozen && buffer.tier == Tier::ssd;
+    return {buffer.tier, nullptr,
+            state_.store->begin_of(drive_set(buffer.tier)) +
+                (skips ? state_.frozen->in_store(offset) : offset)};
+  }
   return {buffer.tier, nullptr,
           state_.parts[static_cast<std::size_t>(part)].address[static_cast<std::size_t>(copy_)]};
 }
 
 template <class Take>
 void ModelAccess::for_pieces(const Place& place, std::uint64_t bytes, const Take& take) {
-  if (place.tier == Tier::ssd)
+  if (is_drives(place.tier))
     return for_chunk_runs(*state_.chunks, place.address, bytes, staging_.size(), take);
   for (std::uint64_t done = 0; done < bytes; done += staging_.size())
     take(place.address + done, std::min(staging_.size(), bytes - done));
@@ -164,7 +168,7 @@ void ModelAccess::write(const StateValues& values, Homes homes) {
   for (std::size_t i = 0; i < state_.schedule.homes().size(); ++i) {
     const HomePart& home = state_.schedule.homes()[i];
     const Tier tier = state_.schedule.buffers()[home.where.buffer.id].tier;
-    if (homes == Homes::not_on_ssd_optimizer_state && tier == Tier::ssd &&
+    if (homes == Homes::not_on_ssd_optimizer_state && is_drives(tier) &&
         home.kind == BufferKind::optimizer_state) {
       continue;
     }

@@ -204,8 +204,15 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
                                             : homeless_run();
   find_frozen_files();
   TrainingStoreOptions with{
-      options_.ssd,       options_.durability.on(), text_of(record),     run,
-      options_.overwrite, options_.resume,          frozen_files_.get(), options_.stripe_bytes,
+      options_.ssd,
+      options_.ssd_sets,
+      options_.durability.on(),
+      text_of(record),
+      run,
+      options_.overwrite,
+      options_.resume,
+      frozen_files_.get(),
+      options_.stripe_bytes,
       options_.make_ring};
   if (options_.team && options_.resume) {
     with.agree_in_place = [team = options_.team](bool own) {
@@ -353,7 +360,7 @@ void Training::find_frozen_files() {
 std::uint64_t Training::frozen_bytes_in_store() const {
   std::uint64_t bytes = 0;
   for (const HomePart& home : schedule().homes()) {
-    const bool on_ssd = schedule().buffers()[home.where.buffer.id].tier == Tier::ssd;
+    const bool on_ssd = is_drives(schedule().buffers()[home.where.buffer.id].tier);
     if (home.frozen && on_ssd && !frozen_files_) bytes += home.where.bytes;
   }
   return bytes;
@@ -452,7 +459,7 @@ void Training::keep_store(bool keep) {
 }
 
 std::uint64_t Training::highest_written(Tier tier) const {
-  SPILLWAY_ASSERT(tier != Tier::ssd);
+  SPILLWAY_ASSERT(!is_drives(tier));
   return device_->highest_written(tier);
 }
 

@@ -71,7 +71,8 @@ struct TrainingOptions {
   std::string data_rules;
   std::shared_ptr<const Batches> batches;   // null: the text that `data` names, a token per byte
   std::vector<std::int64_t> left_out = {};  // of the batches, ascending: not trained on
-  std::vector<std::filesystem::path> ssd;   // directories of the ssd tier
+  std::vector<std::filesystem::path> ssd;   // directories on the drives
+  std::vector<std::uint32_t> ssd_sets = {};  // of each set of drives how many; empty: one set
   OptimizerSettings optimizer;
   int threads = 1;  // of matrix products, and as many of the optimizer: changes time, no number
   Durability durability;               // off: nothing to resume from

@@ -25,20 +25,29 @@ constexpr std::array<char, 16> magic = {'S', 'P', 'I', 'L', 'L', 'W', 'A', 'Y',
 constexpr std::size_t checksum_at = magic.size();
 constexpr std::size_t length_at = checksum_at + sizeof(std::uint64_t);
 constexpr std::size_t body_at = length_at + sizeof(std::uint64_t);
-// All moments are fp32, or `format_with_moments`, where the record says how wide they are.
-constexpr std::uint32_t format = 2, format_with_moments = 3;
+// All moments are fp32, or `format_with_moments`, where the record says how wide they are; or
+// `format_with_sets`, where it says that and which directories are of which set of drives.
+constexpr std::uint32_t format = 2, format_with_moments = 3, format_with_sets = 4;
 
 void write_body(ByteWriter& out, const StoreIdentity& identity, const ChunkTable& chunks,
                 std::int64_t version, std::int64_t epoch) {
   const MomentWidth moments =
       identity.parts.empty() ? MomentWidth::fp32 : identity.parts[0].moments;
-  out.put(moments == MomentWidth::fp32 ? format : format_with_moments);
+  const bool with_sets = !identity.sets.empty(), narrow = moments != MomentWidth::fp32;
+  out.put(with_sets ? format_with_sets : narrow ? format_with_moments : format);
   out.put(version);
   out.put(epoch);
   out.put(identity.stripe_bytes);
   out.put(identity.store_bytes);
   out.text(identity.training);
-  if (moments != MomentWidth::fp32) out.put(static_cast<std::uint8_t>(moment_bytes(moments)));
+  if (narrow || with_sets) out.put(static_cast<std::uint8_t>(moment_bytes(moments)));
+  if (with_sets) {
+    out.put(std::uint64_t{identity.sets.size()});
+    for (const FileSet& set : identity.sets) {
+      out.put(set.from);
+      out.put(std::uint64_t{set.files});
+    }
+  }
   out.put(std::uint64_t{identity.directories.size()});
   for (const std::string& directory : identity.directories) out.text(directory);
   out.put(std::uint64_t{identity.parts.size()});
@@ -66,6 +75,21 @@ void write_body(ByteWriter& out, const StoreIdentity& identity, const ChunkTable
   }
 }
 
+// Whether all directories are of one of the sets, and their addresses ascend.
+bool are_sound(const std::vector<FileSet>& sets, const StoreIdentity& identity) {
+  if (sets.empty()) return true;
+  std::uint64_t files = 0, at = 0;
+  for (const FileSet& set : sets) {
+    if (set.files == 0 || set.files > most_directories || set.from < at ||
+        set.from > identity.store_bytes || set.from % io_alignment != 0)
+      return false;
+    files += set.files;
+    at = set.from;
+  }
+  return sets.size() <= most_drive_sets && sets.front().from == 0 &&
+         files == identity.directories.size();
+}
+
 // Whether what a record says of places holds together: a checksum proves only that it is as it was
 // written.
 bool is_sound(const CommitRecord& record) {
@@ -76,7 +100,8 @@ bool is_sound(const CommitRecord& record) {
       record.epoch > most_steps || identity.stripe_bytes == 0 ||
       identity.stripe_bytes % io_alignment != 0 || identity.directories.empty() ||
       identity.directories.size() > most_directories ||
-      identity.store_bytes / identity.stripe_bytes > most_chunks) {
+      identity.store_bytes / identity.stripe_bytes > most_chunks ||
+      !are_sound(identity.sets, identity)) {
     return false;
   }
   for (std::size_t i = 0; i < identity.parts.size(); ++i) {
@@ -146,9 +171,9 @@ std::optional<CommitRecord> decode_record(std::span<const std::byte> slot) {
 
   ByteReader in(slot.subspan(body_at, length));
   const auto found = in.get<std::uint32_t>();
-  if (found != format && found != format_with_moments) {
-    throw InputError(fmt::format("a commit record of format {}; this version reads {} and {}",
-                                 found, format, format_with_moments),
+  if (found < format || found > format_with_sets) {
+    throw InputError(fmt::format("a commit record of format {}; this version reads {} to {}",
+                                 found, format, format_with_sets),
                      "use the version of Spillway that wrote it");
   }
   CommitRecord record;
@@ -159,9 +184,22 @@ std::optional<CommitRecord> decode_record(std::span<const std::byte> slot) {
   identity.store_bytes = in.get<std::uint64_t>();
   identity.training = in.text();
   MomentWidth moments = MomentWidth::fp32;
-  if (found == format_with_moments) {
-    if (in.get<std::uint8_t>() != moment_bytes(MomentWidth::bf16)) return {};
-    moments = MomentWidth::bf16;
+  if (found >= format_with_moments) {
+    const auto width = in.get<std::uint8_t>();
+    if (width == moment_bytes(MomentWidth::bf16))
+      moments = MomentWidth::bf16;
+    else if (found == format_with_moments || width != moment_bytes(MomentWidth::fp32))
+      return {};
+  }
+  if (found == format_with_sets) {
+    identity.sets.resize(in.count(2 * sizeof(std::uint64_t)));
+    for (FileSet& set : identity.sets) {
+      set.from = in.get<std::uint64_t>();
+      const auto files = in.get<std::uint64_t>();
+      if (files > most_directories) return {};
+      set.files = static_cast<std::uint32_t>(files);
+    }
+    if (identity.sets.empty()) return {};
   }
   identity.directories.resize(in.count(sizeof(std::uint64_t)));
   for (std::string& directory : identity.directories) directory = in.text();

@@ -30,6 +30,8 @@ struct StoreIdentity {
   std::vector<std::string> directories;
   std::uint64_t stripe_bytes = 0;
   std::uint64_t store_bytes = 0;
+  // Which directories have which addresses, where drives are of several sets.
+  std::vector<FileSet> sets = {};
   std::vector<StatePart> parts;
 };
 

@@ -26,7 +26,7 @@ std::uint64_t capture_memory(SsdStore::Channel& channel, std::span<const StatePa
                              const ChunkTable& chunks, Device& device, int copy, Arena& staging) {
   std::uint64_t written = 0;
   for (const StatePart& part : parts) {
-    if (part.tier == Tier::ssd) continue;
+    if (is_drives(part.tier)) continue;
     const std::byte* const host = device.host_memory().data();
     const std::uint64_t begin = part.address[static_cast<std::size_t>(copy)];
     for_chunk_runs(chunks, begin, part.bytes(), staging.size(),

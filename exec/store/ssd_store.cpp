@@ -76,7 +76,10 @@ SsdStore::SsdStore(const std::vector<std::filesystem::path>& directories, std::u
                      "name at least one: " + Setting{"ssd", "DIR[,DIR]"});
   }
   striping_ = {options_.stripe_bytes, static_cast<std::uint32_t>(directories.size()),
-               store_header_bytes};
+               store_header_bytes, options_.sets};
+  std::size_t of_sets = 0;
+  for (const FileSet& set : options_.sets) of_sets += set.files;
+  SPILLWAY_ASSERT(options_.sets.empty() || of_sets == directories.size());
   Plan plan;
   for (std::uint32_t i = 0; i < directories.size(); ++i) {
     plan.push_back({Directory(directories[i]), stripe_name(i, options_.generation),
@@ -98,6 +101,14 @@ SsdStore::SsdStore(const std::vector<std::filesystem::path>& directories, std::u
   options_.reuse ? open_again(plan) : reserve(plan);
   use_direct();
   for (StoreFile& file : files_) file.set_keep(options_.keep);
+}
+
+std::uint64_t SsdStore::size_of(int set) const {
+  if (striping_.sets.empty()) return set == 0 ? bytes_ : 0;
+  const auto at = static_cast<std::size_t>(set);
+  if (at >= striping_.sets.size()) return 0;
+  return (at + 1 < striping_.sets.size() ? striping_.sets[at + 1].from : bytes_) -
+         striping_.sets[at].from;
 }
 
 SsdStore::~SsdStore() {

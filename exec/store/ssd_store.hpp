@@ -45,6 +45,8 @@ struct SsdStoreOptions {
   std::function<void(const std::filesystem::path& file, const StoreHeader* header)>
       require_replaceable;
   std::uint64_t record_bytes = 0;  // of the file for commit records; 0: there is none
+  // Which directories have which addresses, where drives are of several sets; empty: all have all.
+  std::vector<FileSet> sets = {};
   // Checksums of the whole address space, which must outlive the store; null: nothing is checked.
   ChunkTable* chunks = nullptr;
   // Makes the ring of a channel (exec/io/io_choice.hpp); tests put one in between that fails.
@@ -82,6 +84,11 @@ class SsdStore {
   SsdStore& operator=(const SsdStore&) = delete;
 
   std::uint64_t size() const { return bytes_; }
+  // Of a set of drives: how many bytes there are, and their first address.
+  std::uint64_t size_of(int set) const;
+  std::uint64_t begin_of(int set) const {
+    return striping_.sets.empty() ? 0 : striping_.sets.at(static_cast<std::size_t>(set)).from;
+  }
   const Striping& striping() const { return striping_; }
   // Whether the files are kept when the store is closed.
   void set_keep(bool keep);

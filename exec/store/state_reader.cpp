@@ -22,7 +22,8 @@ std::uint64_t record_bytes_of(const std::filesystem::path& file) {
 void require_stripes(const StoreIdentity& identity,
                      const std::vector<std::filesystem::path>& directories,
                      std::uint64_t generation) {
-  const Striping striping{identity.stripe_bytes, static_cast<std::uint32_t>(directories.size())};
+  const Striping striping{identity.stripe_bytes, static_cast<std::uint32_t>(directories.size()), 0,
+                          identity.sets};
   const std::uint64_t bytes =
       (identity.store_bytes + io_alignment - 1) / io_alignment * io_alignment;
   for (std::uint32_t i = 0; i < striping.files; ++i) {
@@ -154,6 +155,7 @@ OpenStore open_store(const CommitRecord& record,
   }
   SsdStoreOptions with = options;
   with.stripe_bytes = identity.stripe_bytes;
+  with.sets = identity.sets;
   with.reuse = with.keep = true;
   with.generation = generation;
   with.record_bytes = record_bytes_of(record_file(directories[0], generation));

@@ -29,7 +29,7 @@ std::vector<StatePart> parts_of(const Schedule& schedule, const FrozenFiles* fro
     part.moments = schedule.problem().workload.moments;
     part.tier = buffer.tier;
     part.offset = buffer.offset + home.where.offset;
-    if (part.tier == Tier::ssd) part.offset = in_store(frozen, part.offset);
+    if (part.tier == Tier::ssd) part.offset = in_store(frozen, part.offset);  // the first set's
     SPILLWAY_ASSERT(home.where.bytes == part.bytes());
     parts.push_back(part);
   }
@@ -49,54 +49,76 @@ StoreLayout::StoreLayout(std::span<const Schedule* const> schedules, bool durabl
     SPILLWAY_ASSERT(parts_of(*schedule, frozen) == parts_,
                     "the state rests where the first schedule has it");
     SPILLWAY_ASSERT(schedule->use(Tier::ssd).in_place_bytes == (frozen ? frozen->bytes() : 0));
-    bytes_ = std::max(bytes_, schedule->use(Tier::ssd).peak_bytes);
-    const auto add = [&](std::uint64_t begin, std::uint64_t bytes) {
-      if (frozen && frozen->holds(begin)) return;
-      boundaries_.push_back(in_store(frozen, begin));
-      boundaries_.push_back(in_store(frozen, begin) + bytes);
+  }
+  for (int set = 0; set < most_drive_sets; ++set) add_set(set, schedules, durable, frozen);
+  std::sort(boundaries_.begin(), boundaries_.end());
+  boundaries_.erase(std::unique(boundaries_.begin(), boundaries_.end()), boundaries_.end());
+  // What predictions say of space and writes.
+  const StoreBytes predicted = store_bytes(schedules, durable);
+  SPILLWAY_ASSERT(bytes_ == predicted.address_space() &&
+                  captured_bytes_ == predicted.memory_copies);
+}
+
+// A set of drives: what the schedules have there, then copies; with the first set of what rests in
+// memory, too.
+void StoreLayout::add_set(int set, std::span<const Schedule* const> schedules, bool durable,
+                          const FrozenFiles* frozen) {
+  const Tier tier = drives_tier(set);
+  const std::uint64_t begin = begins_[static_cast<std::size_t>(set)] = bytes_;
+  const FrozenFiles* const in_files = set == 0 ? frozen : nullptr;
+  std::uint64_t most = 0;
+  std::vector<std::uint64_t> cuts;
+  for (const Schedule* schedule : schedules) {
+    most = std::max(most, schedule->use(tier).peak_bytes);
+    const auto add = [&](std::uint64_t at, std::uint64_t bytes) {
+      if (in_files && in_files->holds(at)) return;
+      cuts.push_back(begin + in_store(in_files, at));
+      cuts.push_back(begin + in_store(in_files, at) + bytes);
     };
     for (const Task& task : schedule->tasks()) {
       if (task.kind != TaskKind::read && task.kind != TaskKind::write) continue;
       const Access& ssd = schedule->accesses(task)[task.kind == TaskKind::read ? 0 : 1];
-      add(schedule->buffers()[ssd.buffer].offset + ssd.offset, task.bytes);
+      const BufferInfo& buffer = schedule->buffers()[ssd.buffer];
+      if (buffer.tier == tier) add(buffer.offset + ssd.offset, task.bytes);
     }
     for (const HomePart& home : schedule->homes()) {
       const BufferInfo& buffer = schedule->buffers()[home.where.buffer.id];
-      if (buffer.tier == Tier::ssd) add(buffer.offset + home.where.offset, home.where.bytes);
+      if (buffer.tier == tier) add(buffer.offset + home.where.offset, home.where.bytes);
     }
-    std::sort(boundaries_.begin(), boundaries_.end());
-    boundaries_.erase(std::unique(boundaries_.begin(), boundaries_.end()), boundaries_.end());
   }
-  const std::vector<std::uint64_t> cuts = boundaries_;  // ascending
+  if (begin > 0) cuts.push_back(begin);
+  std::sort(cuts.begin(), cuts.end());
+  cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
+  boundaries_.insert(boundaries_.end(), cuts.begin(), cuts.end());
+  bytes_ += most;
   // Parts that share a buffer follow each other in every copy, so that one transfer can cover them.
   std::vector<StatePart*> by_offset;
-  for (StatePart& part : parts_) by_offset.push_back(&part);
+  for (StatePart& part : parts_) {
+    if (part.tier == tier || (set == 0 && !is_drives(part.tier))) by_offset.push_back(&part);
+  }
   std::sort(by_offset.begin(), by_offset.end(), [](const StatePart* a, const StatePart* b) {
     return std::pair(a->tier, a->offset) < std::pair(b->tier, b->offset);
   });
   for (const std::size_t copy : {0u, 1u}) {
     for (StatePart* const part : by_offset) {
-      const bool on_ssd = part->tier == Tier::ssd;
-      if (on_ssd) boundaries_.push_back(part->offset);
+      const bool on_ssd = is_drives(part->tier);
+      const std::uint64_t first = begin + part->offset;
+      if (on_ssd) boundaries_.push_back(first);
       if (on_ssd && (copy == 0 || !durable)) {
-        part->address[copy] = part->offset;
+        part->address[copy] = first;
       } else if (durable) {
         part->address[copy] = bytes_;
         boundaries_.push_back(bytes_);
         // A part that is read in pieces is cut alike in both copies.
-        auto cut = std::upper_bound(cuts.begin(), cuts.end(), part->offset);
-        for (; on_ssd && cut != cuts.end() && *cut < part->offset + part->bytes(); ++cut) {
-          boundaries_.push_back(bytes_ + *cut - part->offset);
+        auto cut = std::upper_bound(cuts.begin(), cuts.end(), first);
+        for (; on_ssd && cut != cuts.end() && *cut < first + part->bytes(); ++cut) {
+          boundaries_.push_back(bytes_ + *cut - first);
         }
         bytes_ += part->bytes();
         if (!on_ssd) captured_bytes_ += part->bytes();
       }
     }
   }
-  // What predictions say of space and writes.
-  const StoreBytes predicted = store_bytes(schedules, durable);
-  SPILLWAY_ASSERT(bytes_ == predicted.address_space() &&
-                  captured_bytes_ == predicted.memory_copies);
 }
 
 std::vector<std::int32_t> parts_of_homes(const Schedule& schedule,
@@ -162,7 +184,7 @@ class VersionCount {
     --first;
     state.part = first->part;
     state.into = access.offset - first->offset;
-    state.in_memory = parts_[static_cast<std::size_t>(first->part)].tier != Tier::ssd;
+    state.in_memory = parts_[static_cast<std::size_t>(first->part)].tier < Tier::ssd;
     const std::uint64_t end = access.offset + access.bytes;
     for (auto part = first; part != placed.end() && part->offset < end; ++part) {
       std::int32_t& version = versions_[static_cast<std::size_t>(part->part)];

@@ -4,6 +4,7 @@
 //   address 0           the ssd tier as the schedule planned it: first copies among the rest
 //   after that          second copies           (only if durable)
 //   after that          copies of what rests in memory, taken at commits  (only if durable)
+//   after that          of each other set of drives its tier, and second copies
 //
 // All offsets are bytes and multiples of 4096. Both schedules of a training (its usual length and
 // the remainder) have their homes in the same places.
@@ -26,8 +27,8 @@ struct StatePart {
   std::uint64_t first_element = 0;
   std::uint64_t elements = 0;
   Tier tier = Tier::ssd;
-  // In the tier's arena, where it rests while training; of the ssd tier without what is frozen in
-  // other files.
+  // In the tier's arena, where it rests while training; of drives without what is frozen in other
+  // files.
   std::uint64_t offset = 0;
   // In the store, by copy. Equal where there is one copy only; unused without a store.
   std::array<std::uint64_t, 2> address{};
@@ -51,6 +52,8 @@ class StoreLayout {
               const FrozenFiles* frozen = nullptr);
 
   std::span<const StatePart> parts() const { return parts_; }  // by unit and first element
+  // Where the addresses of each set of drives begin; one that has none begins where the next does.
+  const std::array<std::uint64_t, most_drive_sets>& begins() const { return begins_; }
   std::uint64_t bytes() const { return bytes_; }               // of the whole address space
   // Of both copies of what rests in memory.
   std::uint64_t captured_bytes() const { return captured_bytes_; }
@@ -58,8 +61,12 @@ class StoreLayout {
   const std::vector<std::uint64_t>& boundaries() const { return boundaries_; }
 
  private:
+  void add_set(int set, std::span<const Schedule* const> schedules, bool durable,
+               const FrozenFiles* frozen);
+
   std::vector<StatePart> parts_;
   std::uint64_t bytes_ = 0, captured_bytes_ = 0;
+  std::array<std::uint64_t, most_drive_sets> begins_{};
   std::vector<std::uint64_t> boundaries_;
 };
 

@@ -210,9 +210,22 @@ TrainingStore::TrainingStore(std::span<const Schedule* const> schedules,
                                                                 : "is to commit to an SSD"),
         Setting{"ssd", "DIR[,DIR]"} + ": directories on the drives to use");
   }
+  for (int set = 1; set < most_drive_sets; ++set) {
+    if (schedules[0]->use(drives_tier(set)).peak_bytes == 0 ||
+        static_cast<std::size_t>(set) < options_.sets.size())
+      continue;
+    throw InputError(fmt::format("policy {} uses the {} tier, but no directory is given for it",
+                                 schedules[0]->policy(), drive_set_name(set)),
+                     Setting{"ssd", "DIR[,DIR]:DIR[,DIR]"} +
+                         ": directories on the drives of each set");
+  }
   location_.directories = absolute(options_.directories);
   for (const fs::path& directory : location_.directories) {
     identity_.directories.push_back(directory.string());
+  }
+  if (options_.sets.size() > 1) {
+    for (std::size_t set = 0; set < options_.sets.size(); ++set)
+      identity_.sets.push_back({layout.begins()[set], options_.sets[set]});
   }
   chunks_ =
       std::make_unique<ChunkTable>(boundaries_, identity_.stripe_bytes, identity_.store_bytes);
@@ -233,7 +246,8 @@ bool TrainingStore::opens_again() {
   std::error_code error;
   if (options_.resume->only_read() || record.version == 0 ||
       absolute(location.directories) != location_.directories ||
-      old.stripe_bytes != identity_.stripe_bytes || old.store_bytes != identity_.store_bytes ||
+      old.stripe_bytes != identity_.stripe_bytes || old.sets != identity_.sets ||
+      old.store_bytes != identity_.store_bytes ||
       old.parts != identity_.parts ||
       store_header_bytes + record_slot_bytes(identity_, *chunks_) * 2 !=
           fs::file_size(record_file(location.directories[0], location.generation), error)) {
@@ -253,6 +267,7 @@ void TrainingStore::create() {
   with.chunks = chunks_.get();
   with.make_ring = options_.make_ring;
   with.stripe_bytes = identity_.stripe_bytes;
+  with.sets = identity_.sets;
   if (options_.durable) with.record_bytes = 2 * record_slot_bytes(identity_, *chunks_);
   with.run = options_.run;
   with.durable = options_.durable;

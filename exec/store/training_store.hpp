@@ -47,6 +47,8 @@ ResumePoint find_commit(const StoreLocation& location, std::int64_t step);
 
 struct TrainingStoreOptions {
   std::vector<std::filesystem::path> directories;
+  // How many of them are on each set of drives, in their order; empty: all on one.
+  std::vector<std::uint32_t> sets = {};
   bool durable = false;
   std::string training;    // JSON, for the record
   RunIdentity run;         // whose the files are

@@ -106,18 +106,54 @@ std::vector<Problem> brief_problems(std::vector<Problem> problems, int threads) 
   return {smaller};
 }
 
+int drive_sets_figures(const CalibrationOptions& options) {
+  if (options.ssd.empty()) return 0;
+  const int sets = std::max(1, static_cast<int>(options.ssd_sets.size()));
+  return sets * drive_figures(options.brief);
+}
+
+namespace {
+
+// As measure_drives(), of a set but the first. Its single transfers are no kernels of the file,
+// which has them by kind of task.
+void measure_more_drives(int set, const std::vector<std::filesystem::path>& directories,
+                         const CalibrationOptions& options, const SamplingRule& rule,
+                         const Arena& memory, Machine& machine,
+                         const std::function<void(const std::string&)>& next) {
+  Machine alone = machine;
+  alone.ssd = {};
+  alone.sources.clear();
+  measure_drives(directories, options.io, options.brief, rule, memory, alone,
+                 [&](const std::string& what) {
+                   next(fmt::format("{}: {}", drive_set_name(set), what));
+                 });
+  machine.drives(set) = alone.ssd;
+  for (const auto& [key, source] : alone.sources) {
+    if (key.rfind("ssd.", 0) == 0) machine.sources[drive_set_key(set, key.substr(4))] = source;
+  }
+}
+
+}  // namespace
+
 void measure_drives_of(const CalibrationOptions& options, const SamplingRule& rule,
                        const Arena& memory, Machine& machine,
                        const std::function<void(const std::string&)>& next,
                        const CalibrationNote& note) {
-  if (!options.brief)
-    return measure_drives(options.ssd, options.io, false, rule, memory, machine, next);
+  const DriveFolders drives{options.ssd, options.ssd_sets};
+  const auto measure = [&] {
+    measure_drives(drives.of_set(0), options.io, options.brief, rule, memory, machine, next);
+    for (std::size_t set = 1; set < drives.set_count(); ++set)
+      measure_more_drives(static_cast<int>(set), drives.of_set(set), options, rule, memory, machine,
+                          next);
+  };
+  if (!options.brief) return measure();
   const std::vector<KernelTime> kernels = machine.kernels;
   try {
-    measure_drives(options.ssd, options.io, true, rule, memory, machine, next);
+    measure();
   } catch (const MachineError& error) {
     machine.kernels = kernels;
     machine.ssd = {};
+    machine.more_ssd = {};
     if (note)
       note(fmt::format("the drive could not be measured, and policies that use it are left out: {}",
                        error.what()));

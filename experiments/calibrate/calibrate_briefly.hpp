@@ -21,7 +21,9 @@ inline constexpr GpuCalibrationSizes brief_gpu_sizes = {0.02, 0, std::uint64_t{2
 // them, one that is smaller in micro-batch, sequence or width: others are extrapolated from it.
 std::vector<Problem> brief_problems(std::vector<Problem> problems, int threads);
 
-// measure_drives() for the directories of the options. Where it is brief, drives that cannot be
+// Figures of all sets of drives of the options.
+int drive_sets_figures(const CalibrationOptions& options);
+// measure_drives() for the directories of the options, set by set. Where it is brief, drives that cannot be
 // measured are left out, with a note.
 void measure_drives_of(const CalibrationOptions& options, const SamplingRule& rule,
                        const Arena& memory, Machine& machine,

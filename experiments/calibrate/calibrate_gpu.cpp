@@ -115,7 +115,7 @@ class GpuCalibration {
                          ", or end other programs on the GPU (nvidia-smi lists them)");
     }
     planned_ += (chooses_gelu_backward() ? 1 : 0) + (measures_shapes() ? shape_figures : 0) +
-                link_figures(options_) + (options_.ssd.empty() ? 0 : drive_figures(options_.brief));
+                link_figures(options_) + drive_sets_figures(options_);
   }
 
   Problem problem_of(std::int64_t micro_batch, GradientWidth width) const {

@@ -14,6 +14,8 @@ std::vector<double*> shared_rates(Machine& machine) {
       &machine.host.bandwidth,  &machine.host.io_bandwidth, &machine.host.adam_params_per_second,
       &machine.host.adam_cores, &machine.ssd.read,          &machine.ssd.write,
       &machine.ssd.total};
+  for (Machine::Ssd& more : machine.more_ssd)
+    rates.insert(rates.end(), {&more.read, &more.write, &more.total});
   for (auto& [count, row] : machine.ssd.by_count)
     rates.insert(rates.end(), {&row.read, &row.write, &row.total});
   return rates;

@@ -71,7 +71,8 @@ CalibrationOptions calibration_of(const QuickMachineRequest& request) {
   std::sort(all.begin(), all.end());
   if (request.gpu && all.size() > most_micro_batches_on_gpu)
     all = {all.front(), all[all.size() / 2], all.back()};
-  options.ssd = request.drives;
+  options.ssd = request.drives.all;
+  options.ssd_sets = request.drives.sets;
   options.io = request.io;
   options.threads = request.threads;
   options.precision = request.workload.precision;
@@ -91,7 +92,9 @@ std::string identity_of(const QuickMachineRequest& request, const fs::path& root
       fmt::format("computer {} {}, {} cores of {}\n", name, first_line_of(root / "etc/machine-id"),
                   std::thread::hardware_concurrency(), processor(root));
   text += fmt::format("device {}, {} threads\n", request.device, request.threads);
-  for (const fs::path& drive : request.drives)
+  if (!request.drives.sets.empty())
+    text += fmt::format("drives in sets of {}\n", fmt::join(request.drives.sets, ", "));
+  for (const fs::path& drive : request.drives.all)
     text += fmt::format("drive {}, {}\n", drive_of(drive, root),
                         name_of(request.io, executor_queue_depth));
   const ModelSpec& m = request.model;
@@ -119,7 +122,7 @@ QuickMachine quick_machine(const QuickMachineRequest& request, const std::option
   QuickMachine result{calibrate(calibration_of(request), progress, note), true, {}, ""};
   if (!kept) {
     result.not_kept = "neither XDG_CACHE_HOME nor HOME is set";
-  } else if (result.machine.ssd.count == 0 && !request.drives.empty()) {
+  } else if (result.machine.ssd.count == 0 && !request.drives.all.empty()) {
     result.not_kept = "its drive could not be measured";
   } else {
     result.not_kept = kept->keep(result.machine);

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "exec/store/store_location.hpp"
 #include "experiments/calibrate/calibrate.hpp"
 
 namespace spillway {
@@ -20,7 +21,7 @@ struct QuickMachineRequest {
   Workload workload;
   std::vector<std::int64_t> micro_batches;
   int threads = 1;
-  std::vector<std::filesystem::path> drives;  // directories of the ssd tier; they exist
+  DriveFolders drives;  // directories of the ssd tier; they exist
   IoChoice io = usual_io();                   // how drives are read and written
   std::string device = "cpu";                 // what tells it from other devices of this computer
   std::function<GpuUnderTest()> gpu;          // opened only where it is measured; empty: the CPU

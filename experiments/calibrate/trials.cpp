@@ -128,6 +128,7 @@ class Trials {
     training.make_ring = options_.io.make_ring;
     for (const auto& directory : options_.ssd)
       training.ssd.push_back(folders.emplace_back(directory).path());
+    training.ssd_sets = options_.ssd_sets;
     std::vector<std::int64_t> samples;
     const auto keep = [&](const StepResult& step) {
       samples.push_back(std::llround(step.seconds * 1e9));

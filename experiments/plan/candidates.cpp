@@ -136,18 +136,21 @@ void require_fit(const Candidate& candidate) {
   if (!fits(Tier::gpu) || !fits(Tier::host) || !has_copies) schedule.require_fit();
   if (fits_drives(store, problem.machine)) return;
   const auto text = [](std::uint64_t bytes) { return format_bytes(static_cast<double>(bytes)); };
+  const int lacking = std::max(0, store.lacking(problem.machine));
+  const std::uint64_t needed = store.on_set[static_cast<std::size_t>(lacking)],
+                      there_is = problem.machine.drives(lacking).capacity;
   throw FitError(
-      fmt::format("{} with policy {} does not fit in ssd memory: with durability its store needs "
+      fmt::format("{} with policy {} does not fit in {} memory: with durability its store needs "
                   "{} ({} bytes), {} more than the {} there is: {} of the ssd tier, {} second "
-                  "copies of optimizer state on the drives, {} copies of optimizer state in memory",
-                  problem.model.name, schedule.policy(), text(store.all()), store.all(),
-                  text(store.all() - problem.machine.ssd.capacity),
-                  text(problem.machine.ssd.capacity), text(store.tier), text(store.second_copies),
-                  text(store.memory_copies)),
+                  "copies of optimizer state on the drives, {} copies of optimizer state in memory{}",
+                  problem.model.name, schedule.policy(), drive_set_name(lacking), text(needed),
+                  needed, text(needed - there_is), text(there_is), text(store.tier),
+                  text(store.second_copies), text(store.memory_copies),
+                  problem.machine.drive_sets() > 1 ? ", on all sets of drives" : ""),
       Setting{"durability", "off"} +
           fmt::format(" needs {}, and nothing can be resumed then; or larger drives: ",
                       text(store.tier)) +
-          Setting{"ssd.capacity", fmt::format("{}B", store.all())});
+          Setting{drive_set_key(lacking, "capacity"), fmt::format("{}B", needed)});
 }
 
 namespace {
@@ -187,7 +190,7 @@ nlohmann::ordered_json to_json(const Candidate& candidate, const Explanation* ex
   json["fits"] = simulated;
   for (const StageEvaluation& stage : evaluation.stages) {
     nlohmann::ordered_json peaks;
-    for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd})
+    for (const Tier tier : memories_of(problem.machine))
       peaks[to_string(tier)] = stage.peaks[static_cast<std::size_t>(tier)];
     json["stages"].push_back(
         {{"layers", stage.layers},

@@ -45,7 +45,7 @@ Evaluation evaluate_pipeline(const Problem& problem, const std::string& policy, 
     evaluation.tasks += schedule.tasks_emitted() + schedule.tasks().size();
     StageEvaluation& stage = evaluation.stages.emplace_back();
     stage.layers = schedule.problem().model.layers;
-    for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd})
+    for (const Tier tier : memories_of(schedule.problem().machine))
       stage.peaks[static_cast<std::size_t>(tier)] = schedule.use(tier).peak_bytes;
   }
   if (lacks != schedules.end()) return evaluation;
@@ -149,7 +149,7 @@ std::vector<std::int64_t> smaller_micro_batches(std::int64_t batch) {
 // How much of the memory that a schedule needs is not there, as the largest share of a tier's.
 double shortage(const Schedule& schedule) {
   double largest = 0;
-  for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd}) {
+  for (const Tier tier : memories_of(schedule.problem().machine)) {
     const TierUse& use = schedule.use(tier);
     if (use.peak_bytes <= use.capacity_bytes) continue;
     largest = std::max(largest, static_cast<double>(use.peak_bytes) /

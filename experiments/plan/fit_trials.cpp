@@ -18,7 +18,7 @@ constexpr int trial_steps = 1;
 
 // The sizes that are not as they were, rounded up with what lies beside them: so they are given.
 void round_up(Sizes& sizes, const Sizes& before, const Problem& problem) {
-  const Sizes beside = {problem.machine.gpu.workspaces, memory_beside(problem), 0};
+  const Sizes beside = {problem.machine.gpu.workspaces, memory_beside(problem)};
   for (std::size_t t = 0; t < sizes.size(); ++t) {
     if (sizes[t] != before[t]) sizes[t] = round_size(sizes[t] + beside[t], true) - beside[t];
   }
@@ -27,13 +27,14 @@ void round_up(Sizes& sizes, const Sizes& before, const Problem& problem) {
 }  // namespace
 
 Sizes sizes_of(const Machine& machine) {
-  return {machine.gpu.memory, machine.host.memory, machine.ssd.capacity};
+  return capacities(machine);
 }
 
 void set_sizes(Machine& machine, const Sizes& sizes) {
   machine.gpu.memory = sizes[0];
   machine.host.memory = sizes[1];
-  machine.ssd.capacity = sizes[2];
+  for (int set = 0; set < most_drive_sets; ++set)
+    machine.drives(set).capacity = sizes[static_cast<std::size_t>(drives_tier(set))];
   Machine::Ssd& ssd = machine.ssd;
   if (sizes[2] == 0 || ssd.count > 0) return;
   ssd.count = 1;
@@ -59,12 +60,16 @@ double Need::difficulty() const {
 Need need_of(const Schedule& schedule, bool durable) {
   Need need;
   need.settled = schedule.policy();
-  for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd}) {
+  for (const Tier tier : memories_of(schedule.problem().machine)) {
     need.bytes[static_cast<std::size_t>(tier)] = schedule.use(tier).peak_bytes;
     need.capacity[static_cast<std::size_t>(tier)] = schedule.use(tier).capacity_bytes;
   }
   const StoreBytes store = store_bytes(schedule, durable);
-  if (!fits_drives(store, schedule.problem().machine)) need.bytes[2] = store.all();
+  if (!fits_drives(store, schedule.problem().machine)) {
+    const int lacking = std::max(0, store.lacking(schedule.problem().machine));
+    need.bytes[static_cast<std::size_t>(drives_tier(lacking))] =
+        store.on_set[static_cast<std::size_t>(lacking)];
+  }
   return need;
 }
 

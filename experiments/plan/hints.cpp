@@ -224,8 +224,6 @@ class Search {
     const Machine& machine = question_.problem.machine;
     const Sizes before = sizes_of(machine);
     std::vector<Setting> changes;
-    static constexpr std::array<const char*, tier_count> keys = {"gpu.memory", "host.memory",
-                                                                 "ssd.capacity"};
     for (std::size_t t = 0; t < sizes.size(); ++t) {
       if (sizes[t] == before[t]) continue;
       const std::uint64_t beside = t == 0   ? machine.gpu.workspaces
@@ -233,7 +231,11 @@ class Search {
                                             : 0;
       const std::uint64_t needed = (sizes[t] + beside) * (t == 0 ? 1 : sharing());
       const bool is_exact = beside == 0 && needed == sizes[t];
-      changes.push_back({keys[t], size_setting(is_exact ? needed : round_size(needed, true))});
+      const Tier tier = static_cast<Tier>(t);
+      const std::string key = is_drives(tier)     ? drive_set_key(drive_set(tier), "capacity")
+                              : tier == Tier::gpu ? "gpu.memory"
+                                                  : "host.memory";
+      changes.push_back({key, size_setting(is_exact ? needed : round_size(needed, true))});
     }
     if (sizes[2] != before[2] && machine.ssd.count == 0) {
       changes.push_back({"ssd.count", "1"});

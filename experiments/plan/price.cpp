@@ -113,6 +113,7 @@ class Pricing {
                              &StoreBytes::record, &StoreBytes::first_fill})
       store.*bytes = whole(bytes);
     store.records = record_file_bytes(store.record);
+    store.on_set[0] = store.all();  // miniatures are of one set
     return store;
   }
 
@@ -167,7 +168,7 @@ Price price_of(const Evaluation& evaluation) {
   price.tasks = evaluation.tasks;
   price.schedule_tasks = schedule.tasks().size();
   price.store = store_bytes(schedule, true);
-  for (const Tier tier : tiers) price.memory[static_cast<std::size_t>(tier)] = schedule.use(tier);
+  price.memory = tier_uses(schedule);
   if (evaluation.result) price.set(*evaluation.result);
   return price;
 }

@@ -51,9 +51,9 @@ OfNode of_node(const Schedule& schedule, bool durable) {
   return node;
 }
 
-// The space that counts against the ssd tier's capacity.
-std::uint64_t counted_bytes(const StoreBytes& store, const Machine& machine) {
-  return machine.ssd.count > 0 ? store.all() : store.tier;
+// The space that counts against the capacity of a set of drives.
+std::uint64_t counted_bytes(const StoreBytes& store, const Machine& machine, int set) {
+  return machine.ssd.count > 0 ? store.on_set[static_cast<std::size_t>(set)] : store.tier;
 }
 
 }  // namespace
@@ -176,11 +176,13 @@ Wear wear_of(const Schedule& schedule, const SimulationResult* result, const Who
 }
 
 bool fits_drives(const StoreBytes& store, const Machine& machine) {
-  return counted_bytes(store, machine) <= machine.ssd.capacity;
+  return machine.ssd.count > 0 ? store.lacking(machine) < 0 : store.tier <= machine.ssd.capacity;
 }
 
 TierUses with_store(TierUses memory, const StoreBytes& store, const Machine& machine) {
-  memory[static_cast<std::size_t>(Tier::ssd)].peak_bytes = counted_bytes(store, machine);
+  for (int set = 0; set < std::max(1, machine.drive_sets()); ++set)
+    memory[static_cast<std::size_t>(drives_tier(set))].peak_bytes =
+        counted_bytes(store, machine, set);
   return memory;
 }
 
@@ -196,8 +198,8 @@ void add_wear(nlohmann::ordered_json& json, const Wear& wear, const Machine& mac
   const auto number = [](const std::optional<double>& value) {
     return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json();
   };
-  if (json.contains("memory"))
-    json["memory"]["ssd"]["peak_bytes"] = counted_bytes(wear.store, machine);
+  for (int set = 0; json.contains("memory") && set < std::max(1, machine.drive_sets()); ++set)
+    json["memory"][drive_set_name(set)]["peak_bytes"] = counted_bytes(wear.store, machine, set);
   if (json.contains("ssd_bytes_written_per_step"))
     json["ssd_bytes_written_per_step"] = whole(wear.bytes_per_step());
   json["durability"] = {{"commit_every", wear.commit_every},

@@ -67,7 +67,8 @@ class Panel {
       add_tick(lane_label(to_string(static_cast<Lane>(lane))), row);
     }
     const std::vector<LiveSample> samples =
-        live_bytes(plan.schedule, plan.result.tasks, tier_count,
+        live_bytes(plan.schedule, plan.result.tasks,
+                   static_cast<std::uint16_t>(plan.schedule.problem().machine.memories()),
                    [](const BufferInfo& one) { return static_cast<std::uint16_t>(one.tier); });
     for (const Tier tier : memories) add_memory(samples, tier, ++row);
     last_row_ = row;

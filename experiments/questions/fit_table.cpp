@@ -14,7 +14,7 @@ namespace spillway {
 
 namespace {
 
-constexpr std::array<Tier, tier_count> tiers = {Tier::gpu, Tier::host, Tier::ssd};
+constexpr std::array tiers = {Tier::gpu, Tier::host, Tier::ssd};
 
 // Tells how far the table is, one answer at a time.
 class Teller {

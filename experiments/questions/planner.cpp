@@ -154,9 +154,8 @@ std::optional<Candidate> best_plan(const Planner& planner, const Problem& proble
 
 std::vector<Tier> full_tiers(const Need& need) {
   std::vector<Tier> full;
-  for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd}) {
-    const auto t = static_cast<std::size_t>(tier);
-    if (need.bytes[t] > need.capacity[t]) full.push_back(tier);
+  for (std::size_t tier = 0; tier < need.bytes.size(); ++tier) {
+    if (need.bytes[tier] > need.capacity[tier]) full.push_back(static_cast<Tier>(tier));
   }
   return full;
 }

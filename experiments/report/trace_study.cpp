@@ -21,8 +21,7 @@ std::string text_of(const Error& error, const StudyRequest& request) {
 
 // Ranks run alike, and the first one's tasks are those of the schedule: lanes of the others follow.
 std::size_t lanes_of_schedule(const Schedule& schedule) {
-  return static_cast<std::size_t>(
-      lane_count_of(schedule.problem().workload.ranks, schedule.problem().workload.pipeline));
+  return lane_count_of(schedule.problem());
 }
 
 bool is_of(const Trace& trace, const Schedule& schedule) {
@@ -101,7 +100,9 @@ void explain_last(TraceStudy& study) {
     return;
   }
   for (auto& [number, segment] : segments) segment.shift();
-  if (study.trace.memory.empty() && study.trace.tiers.size() >= tier_count)
+  if (study.trace.memory.empty() && study.trace.tiers.size() >=
+                                       static_cast<std::size_t>(
+                                           study.schedule->problem().machine.memories()))
     add_memory(study, segments);
   auto& [last_number, last] = *std::prev(segments.end());
   study.run = TraceStudy::Run{last_number, last.begin_ns,

@@ -112,7 +112,11 @@ Json evaluated_json(Evaluation of, const WholeRun& run, bool explains) {
 
 StoreBytes store_of(const Price& price, const WholeRun& run) {
   StoreBytes store = price.store;
-  if (!run.durability.on()) store.second_copies = store.memory_copies = store.records = 0;
+  if (run.durability.on()) return store;
+  store.second_copies = store.memory_copies = store.records = 0;
+  for (int set = 0; set < most_drive_sets; ++set)
+    store.on_set[static_cast<std::size_t>(set)] =
+        price.memory[static_cast<std::size_t>(drives_tier(set))].peak_bytes;
   return store;
 }
 

@@ -30,6 +30,15 @@ std::string absolute_paths(const std::string& text) {
   return result;
 }
 
+// Of several sets of drives, separated by colons.
+std::string absolute_drives(const std::string& text) {
+  std::string result;
+  std::istringstream sets(text);
+  for (std::string set; std::getline(sets, set, ':');)
+    result += (result.empty() ? "" : ":") + absolute_paths(set);
+  return result;
+}
+
 // Of a tokenizer or template that is no file, whatever lies in the folder.
 bool is_name(const std::string& text) {
   const std::vector<std::string> templates = built_in_templates();
@@ -89,7 +98,8 @@ GivenSettings kept(GivenSettings given) {
     if (const auto texts = given.find(key); texts != given.end())
       std::transform(texts->second.begin(), texts->second.end(), texts->second.begin(), absolute);
   };
-  for (const char* key : {"model", "machine", "ssd", "adapter"}) each(key, absolute_paths);
+  for (const char* key : {"model", "machine", "adapter"}) each(key, absolute_paths);
+  each("ssd", absolute_drives);
   for (const char* key : {"data", "tokenizer", "chat_template", "validation"})
     each(key, [](const std::string& text) { return is_name(text) ? text : absolute_source(text); });
   return given;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "exec/run/cuda_module.hpp"
+#include "exec/store/store_location.hpp"
 #include "exec/throttle/throttle_rates.hpp"
 #include "experiments/calibrate/calibrate.hpp"
 
@@ -20,7 +21,7 @@ struct MeasuredRates {
 };
 
 struct MeasureOptions {
-  std::vector<std::filesystem::path> drives;
+  DriveFolders drives;
   IoChoice io;  // of the drives
   int threads = 1;
   std::optional<CudaGpu> gpu;

@@ -230,7 +230,8 @@ void add_machine(Table& t) {
       "limit of the host tier, e.g. 256MB");
   t.add(
        "ssd", [](S & s) -> auto& { return s.ssd; },
-       "directories of the ssd tier, separated by commas; default: RUN/ssd")
+       "directories of the ssd tier, separated by commas; those on other drives, which are faster "
+       "or slower, after a colon; default: RUN/ssd")
       .form = SettingForm::parts;
   t.add(
       "device", [](S & s) -> auto& { return s.device; },

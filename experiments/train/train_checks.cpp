@@ -174,15 +174,31 @@ void refuse_idle_settings(const GivenSettings& given, const TrainSettings& setti
                          Setting{"train_layers", "4"});
 }
 
-std::vector<fs::path> ssd_directories(const std::string& text) {
-  std::vector<fs::path> directories;
-  std::istringstream stream(text);
-  for (std::string item; std::getline(stream, item, ',');) {
-    if (!item.empty()) directories.emplace_back(item);
+DriveFolders ssd_directories(const std::string& text) {
+  DriveFolders drives;
+  std::vector<fs::path>& directories = drives.all;
+  std::istringstream sets(text);
+  for (std::string set; std::getline(sets, set, ':');) {
+    const std::size_t before = directories.size();
+    std::istringstream stream(set);
+    for (std::string item; std::getline(stream, item, ',');) {
+      if (!item.empty()) directories.emplace_back(item);
+    }
+    if (directories.size() == before) {
+      throw InputError(Setting{"ssd", text} + ": names no directory" +
+                           (drives.sets.empty() ? "" : " of one of the sets of drives"),
+                       Setting{"ssd", "DIR[,DIR]"} + ", or with a colon between sets of drives");
+    }
+    drives.sets.push_back(static_cast<std::uint32_t>(directories.size() - before));
   }
-  if (!text.empty() && directories.empty()) {
-    throw InputError(Setting{"ssd", text} + ": names no directory", Setting{"ssd", "DIR[,DIR]"});
+  if (drives.sets.size() > most_drive_sets) {
+    throw InputError(Setting{"ssd", text} +
+                         Message(fmt::format(": {} sets of drives, of which {} are possible",
+                                             drives.sets.size(), most_drive_sets)),
+                     "directories on drives of about the same speed are of one set: separate them "
+                     "by commas");
   }
+  if (drives.sets.size() == 1) drives.sets.clear();
   for (const fs::path& directory : directories) {
     std::error_code ignored;
     const auto same = [&](const fs::path& other) {
@@ -196,7 +212,34 @@ std::vector<fs::path> ssd_directories(const std::string& text) {
     throw InputError(Setting{"ssd", directory.string()} + ": there is no such directory",
                      "create it, or check that the drive is mounted");
   }
-  return directories;
+  return drives;
+}
+
+void take_drive_sets(Machine& machine, const DriveFolders& drives,
+                     const std::function<void(const Message&)>& note) {
+  const auto named = static_cast<int>(drives.set_count());
+  const int known = std::max(1, machine.drive_sets());
+  if (named > known)
+    throw InputError(
+        Setting{"ssd", ssd_text(drives)} +
+            Message(fmt::format(": names {} sets of drives, and machine {} has {}", named,
+                                machine.name, known)),
+        Message("measure them all (`spillway calibrate` with ") + Setting{"ssd", ssd_text(drives)} +
+            "), or describe them: ssd2.count, ssd2.capacity, ssd2.read and ssd2.write");
+  if (named < known && note)
+    note(fmt::format("note: machine {} has {} sets of drives, of which ", machine.name, known) +
+         Setting{"ssd"} + Message(fmt::format(" names {}: the others are left out", named)));
+  for (int set = named; set < known; ++set) machine.drives(set) = {};
+}
+
+std::string ssd_text(const DriveFolders& drives) {
+  std::string text;
+  for (std::size_t set = 0; set < drives.set_count(); ++set) {
+    std::vector<std::string> names;
+    for (const fs::path& one : drives.of_set(set)) names.push_back(one.string());
+    text += fmt::format("{}{}", set == 0 ? "" : ":", fmt::join(names, ","));
+  }
+  return text;
 }
 
 void check_backend(const Problem& problem, bool cuda) {

@@ -20,9 +20,15 @@ void check_settings(const TrainSettings& settings);
 void refuse_idle_settings(const GivenSettings& given, const TrainSettings& settings,
                           const ModelSpec& model);
 
-// Of paths separated by commas; empty where there are none. Throws InputError when
-// one is missing.
-std::vector<std::filesystem::path> ssd_directories(const std::string& text);
+// Of paths separated by commas, and by colons those of sets of drives; empty where there are none.
+// Throws InputError when one is missing.
+DriveFolders ssd_directories(const std::string& text);
+// Leaves to a machine that is known the sets of drives that are named, or the first where none are.
+// Throws InputError where it does not know as many. `note` may be empty.
+void take_drive_sets(Machine& machine, const DriveFolders& drives,
+                     const std::function<void(const Message&)>& note);
+// The text that says so.
+std::string ssd_text(const DriveFolders& drives);
 
 // Throws InputError for what the backend (that of the CPU, or CUDA's) cannot train.
 void check_backend(const Problem& problem, bool cuda);

@@ -130,10 +130,16 @@ class Paths {
     if (key == "data") return source(text);
     if (key != "ssd") return text;
     std::string all;
-    std::istringstream parts(text);
-    for (std::string part; std::getline(parts, part, ',');)
-      if (!part.empty()) all += (all.empty() ? "" : ",") + below(part);
-    return all.empty() ? text : all;  // refused as it is
+    std::istringstream sets(text);
+    for (std::string set; std::getline(sets, set, ':');) {
+      std::string of_set;
+      std::istringstream parts(set);
+      for (std::string part; std::getline(parts, part, ',');)
+        if (!part.empty()) of_set += (of_set.empty() ? "" : ",") + below(part);
+      if (of_set.empty()) return text;  // refused as it is
+      all += (all.empty() ? "" : ":") + of_set;
+    }
+    return all;
   }
 
  private:

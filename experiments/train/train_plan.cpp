@@ -26,7 +26,7 @@ constexpr int steps_to_verify = 10;
 // This computer, as far as memory goes: the CPU backend shares what is available between the two
 // tiers.
 // Ranks have equal parts of it.
-Machine machine_at_hand(Machine machine, const std::vector<fs::path>& ssd, bool cuda) {
+Machine machine_at_hand(Machine machine, const DriveFolders& ssd, bool cuda) {
   machine.name = "this machine";
   const auto ranks = static_cast<std::uint64_t>(machine.cluster.sharing);
   const std::uint64_t available = available_memory() / ranks;
@@ -34,20 +34,30 @@ Machine machine_at_hand(Machine machine, const std::vector<fs::path>& ssd, bool 
   if (machine.host.memory == 0) machine.host.memory = available / (cuda ? 2 : 4);
   // Directories on one file system share its room.
   std::set<dev_t> file_systems;
-  for (const fs::path& directory : ssd) {
-    struct stat status {};
-    if (stat(directory.c_str(), &status) != 0 || !file_systems.insert(status.st_dev).second)
-      continue;
-    std::error_code error;
-    const fs::space_info space = fs::space(directory, error);
-    if (!error) machine.ssd.capacity += space.available / ranks;
-    machine.ssd.count += 1;
+  for (std::size_t set = 0; set < ssd.set_count(); ++set) {
+    Machine::Ssd& drives = machine.drives(static_cast<int>(set));
+    for (const fs::path& directory : ssd.of_set(set)) {
+      struct stat status {};
+      const bool is_known = stat(directory.c_str(), &status) == 0;
+      const bool is_first = is_known && file_systems.insert(status.st_dev).second;
+      if (!is_first && (ssd.set_count() == 1 || drives.count > 0)) continue;
+      std::error_code error;
+      const fs::space_info space = fs::space(directory, error);
+      if (!error && is_first) drives.capacity += space.available / ranks;
+      // Two sets on one file system: each may have half of what is free there.
+      if (!error && !is_first) {
+        const std::uint64_t half = space.available / ranks / 2;
+        drives.capacity += half;
+        machine.ssd.capacity -= std::min(machine.ssd.capacity, half);
+      }
+      drives.count += 1;
+    }
   }
   return machine;
 }
 
 // This computer's rates, as measured, and its limits.
-Machine measured_at_hand(Machine measured, const Machine& limits, const std::vector<fs::path>& ssd,
+Machine measured_at_hand(Machine measured, const Machine& limits, const DriveFolders& ssd,
                          bool cuda) {
   const Machine here = machine_at_hand(limits, ssd, cuda);
   measured.name = here.name;
@@ -57,7 +67,10 @@ Machine measured_at_hand(Machine measured, const Machine& limits, const std::vec
   measured.host.memory = here.host.memory;
   measured.host.beside = here.host.beside;
   // A drive that was not measured has no rates: nothing can be planned on it.
-  measured.ssd.capacity = measured.ssd.count > 0 ? here.ssd.capacity : 0;
+  for (int set = 0; set < most_drive_sets; ++set) {
+    Machine::Ssd& drives = measured.drives(set);
+    drives.capacity = drives.count > 0 ? here.drives(set).capacity : 0;
+  }
   measured.cluster = limits.cluster;
   for (const char* key : {"gpu.memory", "host.memory", "ssd.capacity"}) {
     const auto given = limits.sources.find(key);
@@ -152,7 +165,7 @@ Allows same_sums(const std::string& policy) {
 }  // namespace
 
 TrainPlan plan_training(Problem problem, bool choose_micro_batch, const std::string& policy,
-                        bool machine_unknown, const std::vector<fs::path>& ssd,
+                        bool machine_unknown, const DriveFolders& ssd,
                         const TrainHardware& hardware, const WholeRun& run,
                         const std::string& sums_of) {
   const std::uint64_t gpu_limit = problem.machine.gpu.memory;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "exec/store/store_location.hpp"
 #include "experiments/plan/wear.hpp"
 #include "policies/workload/problem.hpp"
 #include "sim/step_interval.hpp"
@@ -45,7 +46,7 @@ struct TrainHardware {
 // micro-batches in the same order are tried. Throws InputError; FitError, with remedies, when
 // nothing fits.
 TrainPlan plan_training(Problem problem, bool choose_micro_batch, const std::string& policy,
-                        bool machine_unknown, const std::vector<std::filesystem::path>& ssd,
+                        bool machine_unknown, const DriveFolders& ssd,
                         const TrainHardware& hardware = {}, const WholeRun& run = {},
                         const std::string& sums_of = "");
 

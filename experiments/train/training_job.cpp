@@ -135,9 +135,11 @@ void TrainingJob::settle() {
     problem.machine = request_.retuned->machine;
   else if (machine_known)
     problem.machine = throttled_machine(problem.machine, throttle);
-  std::vector<fs::path> drives = ssd_directories(settings_.ssd);
-  const bool drives_given = !drives.empty();
-  if (!drives_given) drives.push_back(nearest_existing(request_.run.empty() ? "." : request_.run));
+  DriveFolders drives = ssd_directories(settings_.ssd);
+  if (machine_known) take_drive_sets(problem.machine, drives, listener_.note);
+  const bool drives_given = !drives.all.empty();
+  if (!drives_given)
+    drives.all.push_back(nearest_existing(request_.run.empty() ? "." : request_.run));
   // What can be refused at once is, before anything takes long.
   if (!request_.resume && leads()) RunFolder::require_new(request_.run);
   open_data(problem);
@@ -175,9 +177,9 @@ void TrainingJob::settle() {
   enter(Stage::preparing);
   const bool has_folder = leads() && !request_.dry_run;
   if (has_folder) take_folder();
-  if (!drives_given && has_folder) drives = {folder_->make_ssd_folder()};
+  if (!drives_given && has_folder) drives.all = {folder_->make_ssd_folder()};
   if (folder_) run_ = folder_->identity();
-  if (request_.team) drives = share_drives(std::move(drives));
+  if (request_.team) drives.all = share_drives(std::move(drives.all));
   fill_options(std::move(point), std::move(drives));
   if (has_folder && !request_.resume) folder_->save();
 }
@@ -190,12 +192,13 @@ void TrainingJob::take_folder() {
     folder_->saved().not_resumable = "it was made without durability: nothing was committed";
 }
 
-void TrainingJob::fill_options(std::optional<ResumePoint> point, std::vector<fs::path> drives) {
+void TrainingJob::fill_options(std::optional<ResumePoint> point, DriveFolders drives) {
   options_.problem = plan_.problem;
   options_.policy = plan_.policy;
   options_.steps = settings_.steps;
   options_.seed = settings_.seed;
-  options_.ssd = std::move(drives);
+  options_.ssd = std::move(drives.all);
+  options_.ssd_sets = std::move(drives.sets);
   options_.make_ring = request_.io.make_ring;
   options_.optimizer = settings_.optimizer;
   options_.threads = settings_.threads;

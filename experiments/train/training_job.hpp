@@ -189,7 +189,7 @@ class TrainingJob {
   std::optional<ResumePoint> resume();
   void settle();
   std::string hash_of_weights() const;
-  void fill_options(std::optional<ResumePoint> point, std::vector<std::filesystem::path> drives);
+  void fill_options(std::optional<ResumePoint> point, DriveFolders drives);
   void take_folder();
   void begin_folder();
   void remove_previous_stores();

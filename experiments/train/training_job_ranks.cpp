@@ -76,6 +76,9 @@ RunIdentity identity_of(const json& text) {
 
 // The memory that a rank plans with.
 json memory_of(const Machine& machine) {
+  json more = json::array();
+  for (const Machine::Ssd& one : machine.more_ssd)
+    more.push_back({{"capacity", one.capacity}, {"drives", one.count}});
   return {{"gpu", machine.gpu.memory},
           {"gpu_limit", machine.gpu.limit},
           {"workspaces", machine.gpu.workspaces},
@@ -83,7 +86,8 @@ json memory_of(const Machine& machine) {
           {"reserved", machine.host.reserved},
           {"beside", machine.host.beside},
           {"ssd", machine.ssd.capacity},
-          {"drives", machine.ssd.count}};
+          {"drives", machine.ssd.count},
+          {"more_drives", more}};
 }
 
 void set_memory(Machine& machine, const json& text) {
@@ -95,6 +99,10 @@ void set_memory(Machine& machine, const json& text) {
   machine.host.beside = text.at("beside");
   machine.ssd.capacity = text.at("ssd");
   machine.ssd.count = text.at("drives");
+  for (std::size_t more = 0; more < machine.more_ssd.size(); ++more) {
+    machine.more_ssd[more].capacity = text.at("more_drives")[more].at("capacity");
+    machine.more_ssd[more].count = text.at("more_drives")[more].at("drives");
+  }
 }
 
 }  // namespace

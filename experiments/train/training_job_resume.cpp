@@ -23,7 +23,8 @@ std::optional<ResumePoint> TrainingJob::resume() {
                                                 request_.run, saved.not_resumable)),
         "start another run, in a folder of its own");
   }
-  std::vector<fs::path> ssd = ssd_directories(settings_.ssd);
+  const DriveFolders given = ssd_directories(settings_.ssd);
+  std::vector<fs::path> ssd = given.all;
   if (request_.team)  // where the store of this rank is, or is to be
     for (fs::path& directory : ssd) directory = place_of_rank(directory, 0);
   ResumeState state =
@@ -101,9 +102,10 @@ std::optional<ResumePoint> TrainingJob::resume() {
     data.clear();
     for (const fs::path& path : record.data) data.push_back(path.string());
   }
-  std::vector<std::string> directories;
-  for (const fs::path& directory : state.ssd) directories.push_back(directory.string());
-  all["ssd"] = {fmt::format("{}", fmt::join(directories, ","))};
+  DriveFolders drives{state.ssd};
+  for (const FileSet& set : state.point->record.identity.sets) drives.sets.push_back(set.files);
+  if (!given.all.empty() && drives.sets != given.sets) drives = given;  // other sets than before
+  all["ssd"] = {ssd_text(drives)};
   settings_ = read_train_settings(all);
   resumed_ = all;
   return std::move(state.point);

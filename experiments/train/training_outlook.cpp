@@ -35,7 +35,12 @@ TierOutlook fullest(const TrainingSchedules& schedules, Tier tier) {
 // Of a store that is made anew, in the directories where it would be.
 void require_room(const TrainingStart& start, const TrainingOptions& options) {
   if (start.store_bytes.all() == 0 || goes_on_in_place(start, options)) return;
-  const Striping striping{options.stripe_bytes, static_cast<std::uint32_t>(options.ssd.size()), 0};
+  Striping striping{options.stripe_bytes, static_cast<std::uint32_t>(options.ssd.size()), 0};
+  std::uint64_t begin = 0;
+  for (std::size_t set = 0; set < options.ssd_sets.size(); ++set) {
+    striping.sets.push_back({begin, options.ssd_sets[set]});
+    begin += start.store_bytes.on_set[set] - (set == 0 ? start.store_bytes.records : 0);
+  }
   std::vector<PlannedFile> files;
   for (std::uint32_t i = 0; i < options.ssd.size(); ++i)
     files.push_back(
@@ -65,7 +70,7 @@ Wear wear_of(const TrainingStart& start, const TrainingOptions& options, const T
 TrainingOutlook outlook_of(const TrainingOptions& options, const TrainPlan& plan, bool here) {
   TrainingOutlook outlook;
   outlook.start = start_of(options);
-  for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd})
+  for (const Tier tier : memories_of(options.problem.machine))
     outlook.memory[static_cast<std::size_t>(tier)] = fullest(*outlook.start.schedules, tier);
   outlook.wear = wear_of(outlook.start, options, plan);
   if (here) require_room(outlook.start, options);

@@ -69,16 +69,13 @@ Problem Pricer::problem_with(std::int64_t micro_batch) const {
 }
 
 std::uint64_t Pricer::capacity(Tier tier) const {
-  const Machine& machine = problem_.machine;
-  return tier == Tier::gpu    ? machine.gpu.memory
-         : tier == Tier::host ? machine.host.memory
-                              : machine.ssd.capacity;
+  return capacities(problem_.machine)[static_cast<std::size_t>(tier)];
 }
 
 double Pricer::overshoot(const TrialPrice& price) const {
   Need need;
   need.bytes = price.peaks;
-  for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd})
+  for (const Tier tier : memories_of(problem_.machine))
     need.capacity[static_cast<std::size_t>(tier)] = capacity(tier);
   return need.overshoot();
 }

@@ -111,9 +111,8 @@ namespace {
 // Ranks run alike, each a schedule of its own: the first one's is held against its prediction. So
 // is that of a pipeline's first stage, which is simulated with the others.
 Trace of_first_rank(const Trace& all, const Schedule& schedule) {
-  const Workload& workload = schedule.problem().workload;
-  if (workload.processes() == 1) return all;
-  const auto lanes = static_cast<std::size_t>(lane_count_of(workload.ranks, workload.pipeline));
+  if (schedule.problem().workload.processes() == 1) return all;
+  const std::size_t lanes = lane_count_of(schedule.problem());
   Trace first = all;
   first.lanes.resize(std::min(first.lanes.size(), lanes));
   std::erase_if(first.spans, [&](const Span& span) { return span.lane >= lanes; });

@@ -20,7 +20,7 @@ namespace {
 
 ordered_json memory_json(const Schedule& schedule) {
   ordered_json memory;
-  for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd}) {
+  for (const Tier tier : memories_of(schedule.problem().machine)) {
     memory[to_string(tier)] = {{"peak_bytes", schedule.use(tier).peak_bytes},
                                {"capacity_bytes", schedule.use(tier).capacity_bytes}};
   }

@@ -20,8 +20,10 @@ Json or_null(const std::optional<Value>& value) {
 
 Json by_tier(const TierAmounts& bytes) {
   Json json;
-  for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd})
-    json[to_string(tier)] = bytes[static_cast<std::size_t>(tier)];
+  for (std::size_t tier = 0; tier < bytes.size(); ++tier) {
+    if (tier <= static_cast<std::size_t>(Tier::ssd) || bytes[tier] > 0)
+      json[to_string(static_cast<Tier>(tier))] = bytes[tier];
+  }
   return json;
 }
 

@@ -74,7 +74,7 @@ Program emit_bare(const Problem& of_all, const Policy& policy, const EmitOptions
     plan.retention = {};
   }
   Program program(problem, with.recording);
-  for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd}) {
+  for (const Tier tier : memories_of(problem.machine)) {
     const std::uint64_t others = with.others[static_cast<std::size_t>(tier)];
     if (others > 0) program.persistent(tier, others, BufferKind::parameters);
   }

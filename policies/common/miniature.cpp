@@ -153,7 +153,7 @@ std::optional<Miniatures> find_miniatures(const Problem& problem, const ParsedPo
   problem.validate();
   // The first layers are not like the others where they are frozen.
   if (problem.framework != own_framework || problem.model.frozen_layers > 0 ||
-      problem.workload.processes() > 1 ||
+      problem.workload.processes() > 1 || problem.machine.drive_sets() > 1 ||
       retention_of(parsed).value_or(RetentionByKind{}).keeps_any())
     return std::nullopt;
   Miniatures found;

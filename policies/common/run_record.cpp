@@ -56,16 +56,15 @@ std::optional<PolicyOrigin> recorded_origin(const Trace& trace, const std::strin
 
 Trace make_trace(const Schedule& schedule, const std::string& source) {
   Trace trace;
-  const int lanes =
-      lane_count_of(schedule.problem().workload.ranks, schedule.problem().workload.pipeline);
+  const auto lanes = static_cast<int>(lane_count_of(schedule.problem()));
   for (int i = 0; i < lanes; ++i) trace.lanes.emplace_back(to_string(static_cast<Lane>(i)));
   const Workload& workload = schedule.problem().workload;
   for (int i = 0;
        i < task_kind_count_of(workload.ranks, workload.gradient_groups, workload.pipeline); ++i)
     trace.kinds.emplace_back(to_string(static_cast<TaskKind>(i)));
   for (int i = 0; i < phase_count; ++i) trace.phases.emplace_back(to_string(static_cast<Phase>(i)));
-  for (int i = 0; i < tier_count; ++i) trace.tiers.emplace_back(to_string(static_cast<Tier>(i)));
   const Problem& problem = schedule.problem();
+  for (const Tier tier : memories_of(problem.machine)) trace.tiers.emplace_back(to_string(tier));
   const auto set = [&](const char* key, const json& value) {
     trace.set_metadata(key, value.dump());
   };
@@ -81,10 +80,16 @@ Trace make_trace(const Schedule& schedule, const std::string& source) {
   trace.set_metadata("workload", workload_json(problem.workload).dump());
   set("overrides", problem.overrides);
   set("model", model_to_toml(whole_model(problem.model)));
-  set("limits", {{"gpu", problem.machine.gpu.memory},
+  json limits = {{"gpu", problem.machine.gpu.memory},
                  {"host", problem.machine.host.memory},
                  {"ssd", problem.machine.ssd.capacity},
-                 {"backend", to_string(problem.backend())}});
+                 {"backend", to_string(problem.backend())}};
+  for (int more = 1; more < problem.machine.drive_sets(); ++more) {
+    const Machine::Ssd& drives = problem.machine.drives(more);
+    limits["drives"] = problem.machine.ssd.count;
+    limits[drive_set_name(more)] = {{"capacity", drives.capacity}, {"drives", drives.count}};
+  }
+  set("limits", limits);
   if (problem.frozen_in_place) set("frozen_in_place", true);
   if (problem.machine.gpu.flops > 0) set("machine", machine_to_toml(problem.machine));
   return trace;
@@ -105,6 +110,13 @@ Schedule rebuild_schedule(const Trace& trace, const std::string& origin) {
     problem.machine.gpu.memory = whole_number<std::uint64_t>(limits, "gpu", place);
     problem.machine.host.memory = whole_number<std::uint64_t>(limits, "host", place);
     problem.machine.ssd.capacity = whole_number<std::uint64_t>(limits, "ssd", place);
+    for (int more = 1; more < most_drive_sets; ++more) {
+      if (!limits.contains(drive_set_name(more))) continue;
+      const json& drives = limits.at(drive_set_name(more));
+      problem.machine.drives(more).capacity = whole_number<std::uint64_t>(drives, "capacity", place);
+      problem.machine.drives(more).count = whole_number<std::int64_t>(drives, "drives", place);
+      problem.machine.ssd.count = whole_number<std::int64_t>(limits, "drives", place);
+    }
     problem.trains_on = backend_of(limits.at("backend"), place);
     problem.workload = workload_of_json(
         field(trace, "workload", origin), place + ": workload",

@@ -84,15 +84,8 @@ double expected_tasks(const Problem& problem, const ParsedPolicy& parsed, int st
 }
 
 bool fits(const Machine& machine, const TierBytes& bytes, Tier tier) {
-  switch (tier) {
-    case Tier::gpu:
-      return bytes[0] <= machine.gpu.memory;
-    case Tier::host:
-      return bytes[1] <= machine.host.memory;
-    case Tier::ssd:
-      return bytes[2] <= machine.ssd.capacity;
-  }
-  SPILLWAY_ASSERT(false);
+  const auto at = static_cast<std::size_t>(tier);
+  return bytes[at] <= capacities(machine)[at];
 }
 
 // What is kept may hold up what is not: `keeps` only where its least time is shorter than that of
@@ -140,6 +133,8 @@ void Settler::require_length_of(std::size_t k) const {
 std::optional<Settler::Grounds> Settler::grounds() const {
   Grounds grounds{alternatives_, {}, problem_.machine.ssd.capacity, most_on_ssd_};
   if (problem_.framework != own_framework) return std::nullopt;
+  // How much rests on which set follows from rates.
+  if (problem_.machine.drive_sets() > 1) return std::nullopt;
   for (const std::size_t k : tried_) {
     if (keeps_any(k)) return std::nullopt;
     grounds.plans[k] = to_text(plan(k));

@@ -164,7 +164,7 @@ class Settler {
   }
   // Of the memories, not of the ssd.
   double lacking(const TierBytes& bytes) const {
-    const TierBytes capacity = {problem_.machine.gpu.memory, problem_.machine.host.memory, 0};
+    const TierBytes capacity = {problem_.machine.gpu.memory, problem_.machine.host.memory};
     double shares = 0;
     for (std::size_t tier = 0; tier < 2; ++tier) {
       if (bytes[tier] <= capacity[tier]) continue;

@@ -52,16 +52,16 @@ class Assumptions {
   }
 
  private:
-  const std::string* source(const char* key) const {
+  const std::string* source(const std::string& key) const {
     const auto found = machine_.sources.find(key);
     return found == machine_.sources.end() ? nullptr : &found->second;
   }
-  bool says_assumed(const char* key) const {
+  bool says_assumed(const std::string& key) const {
     const std::string* const text = source(key);
     return text != nullptr && origin_of(*text) == Origin::assumed;
   }
   // A value of zero stands for one that is not known, unless its source says that it is zero.
-  bool is_unknown(const char* key, double value) const {
+  bool is_unknown(const std::string& key, double value) const {
     return value == 0 && (source(key) == nullptr || says_assumed(key));
   }
 
@@ -86,7 +86,7 @@ class Assumptions {
 
   // A rate that the file assumes: assumed_margin lower and higher. `scale` multiplies it.
   template <class Scale>
-  void margin(const char* key, std::string shown, std::uint32_t works, const Scale& scale) {
+  void margin(const std::string& key, std::string shown, std::uint32_t works, const Scale& scale) {
     if (!says_assumed(key)) return;
     add(
         value({key}, std::move(shown)), "20 % lower",
@@ -295,6 +295,13 @@ class Assumptions {
            both);
     of_scaling();
     of_mixes();
+    for (int set = 1; set < machine_.drive_sets(); ++set) {
+      const Machine::Ssd& more = machine_.drives(set);
+      margin(drive_set_key(set, "read"), rate_text(more.read), bit(read_of(set)),
+             [set](Machine& m, double by) { m.drives(set).read *= by; });
+      margin(drive_set_key(set, "write"), rate_text(more.write), bit(write_of(set)),
+             [set](Machine& m, double by) { m.drives(set).write *= by; });
+    }
     latency("ssd.read_latency", bit(Work::read), 80'000,
             "80 us: usual for NAND flash, as the described drives have it",
             [](Machine& m) -> std::int64_t& { return m.ssd.read_latency_ns; });

@@ -34,7 +34,13 @@ double assumed_step_seconds(const Problem& problem) {
 }  // namespace
 
 double rated_bytes(const Machine& machine) {
-  return static_cast<double>(machine.ssd.tbw) * static_cast<double>(machine.ssd.count);
+  double all = 0;
+  for (int set = 0; set < std::max(1, machine.drive_sets()); ++set) {
+    const Machine::Ssd& ssd = machine.drives(set);
+    if (ssd.tbw == 0) return 0;
+    all += static_cast<double>(ssd.tbw) * static_cast<double>(ssd.count);
+  }
+  return all;
 }
 
 CommitInterval commit_interval(const StoreBytes& bytes, const Problem& problem,

@@ -9,6 +9,7 @@
 #include "base/errors.hpp"
 #include "policies/cost/collectives.hpp"
 #include "policies/cost/shape_times.hpp"
+#include "policies/machine/machine_drives.hpp"
 #include "policies/model/operators.hpp"
 
 namespace spillway {
@@ -41,9 +42,9 @@ Work work_of(const Task& task) {
     case TaskKind::d2h:
       return task.pageable ? Work::pageable_d2h : Work::d2h;
     case TaskKind::read:
-      return Work::read;
+      return read_of(drive_set(task.lane));
     case TaskKind::write:
-      return Work::write;
+      return write_of(drive_set(task.lane));
     case TaskKind::all_gather:
     case TaskKind::reduce_scatter:
     case TaskKind::all_reduce:
@@ -82,13 +83,11 @@ Framework framework_of(const Problem& problem) {
 Costs::Costs(const Problem& problem)
     : problem_(problem),
       machine_(problem.machine),
-      ssd_rates_(problem.machine.ssd.at_queue_depth()),
       framework_(framework_of(problem)),
       width_factor_(adam_width_factor(problem)),
       kernels_(problem),
       by_kind_(problem.model.has_adapters() || ShapeTimes(problem).known()),
-      launches_(problem, framework_),
-      drives_(drive_rates(problem.machine.ssd, ssd_rates_)) {
+      launches_(problem, framework_) {
   gpu_ = resource("gpu", 1);
   cores_ = resource("cores", machine_.host.cores);
   dram_ = resource("dram", machine_.host.bandwidth);
@@ -96,8 +95,15 @@ Costs::Costs(const Problem& problem)
   d2h_ = resource("pcie.d2h", machine_.pcie.d2h);
   io_ = machine_.host.io_bandwidth > 0 ? resource("io", machine_.host.io_bandwidth) : none;
   pcie_total_ = machine_.pcie.total > 0 ? resource("pcie.total", machine_.pcie.total) : none;
-  for (const DriveLimit& limit : drives_.limits)
-    drive_resources_.push_back(resource(limit.name, limit.capacity));
+  for (int set = 0; set < std::max(1, machine_.drive_sets()); ++set) {
+    const Machine::Ssd& ssd = machine_.drives(set);
+    Drives& drives = drives_.emplace_back();
+    drives.rates = drive_rates(ssd, ssd.at_queue_depth());
+    for (DriveLimit& limit : drives.rates.limits) {
+      limit.name.replace(0, 3, drive_set_name(set));  // "ssd.read"
+      drives.resources.push_back(resource(limit.name, limit.capacity));
+    }
+  }
   const Machine::Cluster& cluster = machine_.cluster;
   const double of_switch = cluster.switch_link / static_cast<double>(cluster.ranks_of_switch());
   switch_in_ = of_switch > 0 ? resource("switch.in", of_switch) : none;
@@ -116,11 +122,16 @@ std::uint32_t Costs::resource(const std::string& name, double capacity) {
 }
 
 // The key of the machine file that the rate of that work is missing, null where none is.
-const char* Costs::missing_key(Work work) const {
-  const auto without = [](double rate, const char* key) { return rate > 0 ? nullptr : key; };
+std::string Costs::missing_key(Work work) const {
+  const auto without = [](double rate, const std::string& key) { return rate > 0 ? "" : key; };
+  if (const auto [set, is_read] = drive_work(work); set >= 0) {
+    const DriveRates& rates = drives_.at(static_cast<std::size_t>(set)).rates;
+    return without(is_read ? rates.read : rates.write,
+                   drive_set_key(set, is_read ? "read" : "write"));
+  }
   switch (work) {
     case Work::compute:
-      return times_kernels() && kernels_.any() ? nullptr : without(machine_.gpu.flops, "gpu.flops");
+      return times_kernels() && kernels_.any() ? "" : without(machine_.gpu.flops, "gpu.flops");
     case Work::gpu_optimizer:
       return without(gpu_optimizer_rate(), "gpu.adam_rate");
     case Work::cpu_optimizer:
@@ -135,19 +146,17 @@ const char* Costs::missing_key(Work work) const {
     case Work::d2h:
     case Work::pageable_d2h:
       return without(machine_.pcie.d2h, "pcie.d2h");
-    case Work::read:
-      return without(ssd_rates_.read, "ssd.read");
-    case Work::write:
-      return without(ssd_rates_.write, "ssd.write");
     case Work::collective:
       return without(inside_rate(), "cluster.nvlink");
+    case Work::read:
+    case Work::write:
     case Work::nothing:
       break;
   }
   SPILLWAY_ASSERT(false);
 }
 
-void Costs::fail_without(const char* key) const {
+void Costs::fail_without(const std::string& key) const {
   throw InputError(
       fmt::format("machine {}: the schedule needs {}, which is not given", machine_.name, key),
       "give it in the machine file, or as " + Setting{key, "..."});
@@ -191,14 +200,6 @@ Demand Costs::pageable_demand(double rate, Demand pinned) const {
   return shares_cores() ? demand.uses(cores_, 1 / demand.rate_cap) : demand;
 }
 
-// Of a read or write on a GPU machine: threads that wait for the drives, and the way over the root
-// complex.
-Demand Costs::beside_gpu(Demand demand) const {
-  if (machine_.gpu.is_cpu) return demand;
-  if (io_ != none) demand.uses(io_, 1);
-  return shares_cores() ? demand.uses(cores_, machine_.ssd.cores / demand.rate_cap) : demand;
-}
-
 // Whether the threads of a GPU machine compete for its cores, each of a known bandwidth.
 bool Costs::shares_cores() const {
   return !machine_.gpu.is_cpu && machine_.host.core_bandwidth > 0 && machine_.host.cores > 0;
@@ -213,15 +214,20 @@ Demand Costs::with_pass_cores(Demand demand, double bytes_per_unit) const {
   return demand.uses(cores_, bytes_per_unit / of_core);
 }
 
-Demand Costs::ssd_demand(bool is_read) const {
+Demand Costs::drive_demand(DriveWork work) const {
+  const Drives& drives = drives_[static_cast<std::size_t>(work.set)];
+  const double cores = machine_.drives(work.set).cores;
   Demand demand;
-  demand.rate_cap = is_read ? ssd_rates_.read : ssd_rates_.write;
-  for (std::size_t l = 0; l < drive_resources_.size(); ++l) {
-    const DriveLimit& limit = drives_.limits[l];
-    demand.uses(drive_resources_[l], is_read ? limit.per_read : limit.per_written);
+  demand.rate_cap = work.is_read ? drives.rates.read : drives.rates.write;
+  for (std::size_t l = 0; l < drives.resources.size(); ++l) {
+    const DriveLimit& limit = drives.rates.limits[l];
+    demand.uses(drives.resources[l], work.is_read ? limit.per_read : limit.per_written);
   }
   demand.uses(dram_, 1);
-  return machine_.gpu.is_cpu ? with_cores(demand, machine_.ssd.cores) : demand;
+  if (machine_.gpu.is_cpu) return with_cores(demand, cores);
+  // The way over the root complex, and threads that wait for the drives.
+  if (io_ != none) demand.uses(io_, 1);
+  return shares_cores() ? demand.uses(cores_, cores / demand.rate_cap) : demand;
 }
 
 double Costs::gpu_optimizer_rate() const {
@@ -273,8 +279,9 @@ Demand Costs::norm_demand(bool on_gpu_lane) const {
 
 Demand Costs::demand(Work work) const {
   // What a compute task needs to be known depends on the task.
-  const char* const key = work == Work::compute ? nullptr : missing_key(work);
-  if (key != nullptr) fail_without(key);
+  const std::string key = work == Work::compute ? "" : missing_key(work);
+  if (!key.empty()) fail_without(key);
+  if (const DriveWork drives = drive_work(work); drives.set >= 0) return drive_demand(drives);
   switch (work) {
     case Work::compute: {
       Demand seconds;
@@ -307,9 +314,7 @@ Demand Costs::demand(Work work) const {
     case Work::pageable_d2h:
       return pageable_demand(machine_.pcie.pageable_d2h, demand(Work::d2h));
     case Work::read:
-      return beside_gpu(ssd_demand(true));
     case Work::write:
-      return beside_gpu(ssd_demand(false));
     case Work::collective:
     case Work::nothing:
       break;
@@ -362,6 +367,11 @@ double Costs::moving_share() const {
 }
 
 std::int64_t Costs::latency_ns(Work work) const {
+  if (const auto [set, is_read] = drive_work(work); set >= 0) {
+    const Machine::Ssd& ssd = machine_.drives(set);
+    return is_read ? ssd.read_latency_ns + framework_.read_operation_ns
+                   : ssd.write_latency_ns + framework_.write_operation_ns;
+  }
   switch (work) {
     case Work::compute:
     case Work::gpu_optimizer:
@@ -376,9 +386,8 @@ std::int64_t Costs::latency_ns(Work work) const {
     case Work::pageable_d2h:
       return machine_.pcie.latency_ns;
     case Work::read:
-      return machine_.ssd.read_latency_ns + framework_.read_operation_ns;
     case Work::write:
-      return machine_.ssd.write_latency_ns + framework_.write_operation_ns;
+      break;
     case Work::collective:
       return 0;  // its steps'
     case Work::nothing:
@@ -449,8 +458,12 @@ LinkRates Costs::links() const {
 }
 
 DriveRates Costs::drives() const {
-  return drive_rates(machine_.ssd,
-                     {known_rate(Work::read), known_rate(Work::write), ssd_rates_.total});
+  if (drives_.size() > 1) {
+    const Machine::Ssd all = with_drives_together(machine_).ssd;
+    return drive_rates(all, all.at_queue_depth());
+  }
+  return drive_rates(machine_.ssd, {known_rate(Work::read), known_rate(Work::write),
+                                    machine_.ssd.at_queue_depth().total});
 }
 
 }  // namespace spillway

@@ -101,12 +101,29 @@ enum class Work : std::uint8_t {
   d2h,
   pageable_h2d,
   pageable_d2h,
-  read,
+  read,  // of the first set of drives; of the others: read_of()
   write,
   collective,  // bytes of the whole; and of messages between stages
-  nothing      // a barrier: it has a latency, and no rate
+  nothing,     // a barrier: it has a latency, and no rate
+  // Then reads and writes of each set of drives but the first.
 };
-inline constexpr std::size_t work_count = 12;  // nothing is none
+inline constexpr std::size_t work_count =
+    static_cast<std::size_t>(Work::nothing) + 1 + 2 * (most_drive_sets - 1);
+constexpr Work of_more_drives(int set, bool is_write) {
+  return static_cast<Work>(static_cast<int>(Work::nothing) + 1 + 2 * (set - 1) + is_write);
+}
+constexpr Work read_of(int set) { return set == 0 ? Work::read : of_more_drives(set, false); }
+constexpr Work write_of(int set) { return set == 0 ? Work::write : of_more_drives(set, true); }
+// Of drives: their set, and whether it reads; -1: another work.
+struct DriveWork {
+  int set = -1;
+  bool is_read = false;
+};
+constexpr DriveWork drive_work(Work work) {
+  const int more = static_cast<int>(work) - static_cast<int>(Work::nothing) - 1;
+  if (more >= 0) return {1 + more / 2, more % 2 == 0};
+  return work == Work::read || work == Work::write ? DriveWork{0, work == Work::read} : DriveWork{};
+}
 
 struct TaskCost {
   Work work = Work::nothing;
@@ -137,7 +154,7 @@ class Costs {
   const Demand& collective_demand(std::uint32_t variant) const { return collectives_[variant]; }
 
   // Whether the machine file says how fast that work is.
-  bool knows(Work work) const { return missing_key(work) == nullptr; }
+  bool knows(Work work) const { return missing_key(work).empty(); }
   // Of that work alone. Throws InputError where it is not known.
   double rate(Work work) const { return full_rate(resources_, demand(work)); }
   // Of a task alone, with its latency. Throws InputError where it is not known.
@@ -154,16 +171,16 @@ class Costs {
   // Parameters per second that the problem's AdamW updates alone, on gpu.compute or cpu.optimizer.
   double updates_per_second(Lane lane) const;
   LinkRates links() const;
+  // Of all sets of drives together (with_drives_together()).
   DriveRates drives() const;
 
  private:
   std::uint32_t resource(const std::string& name, double capacity);
-  const char* missing_key(Work work) const;
-  [[noreturn]] void fail_without(const char* key) const;
+  std::string missing_key(Work work) const;
+  [[noreturn]] void fail_without(const std::string& key) const;
   Demand copy_demand(double rate, std::uint32_t link) const;
   Demand pageable_demand(double rate, Demand pinned) const;
-  Demand ssd_demand(bool is_read) const;
-  Demand beside_gpu(Demand demand) const;
+  Demand drive_demand(DriveWork work) const;
   Demand with_pass_cores(Demand demand, double bytes_per_unit) const;
   bool shares_cores() const;
   Demand optimizer_demand(double rate, bool on_gpu_lane) const;
@@ -188,7 +205,6 @@ class Costs {
 
   const Problem& problem_;
   const Machine& machine_;
-  const Machine::Ssd::Row ssd_rates_;  // bytes/s at the machine's queue depth
   const Framework framework_;          // the problem's
   const double width_factor_;
   KernelTimes kernels_;
@@ -197,8 +213,11 @@ class Costs {
   std::vector<Resource> resources_;
   std::uint32_t gpu_, cores_, dram_, io_, h2d_, d2h_, pcie_total_;
   std::uint32_t switch_in_, switch_out_;  // none where GPUs share no way to the host
-  const DriveRates drives_;
-  std::vector<std::uint32_t> drive_resources_;  // by limit of drives_
+  struct Drives {
+    DriveRates rates;
+    std::vector<std::uint32_t> resources;  // by limit
+  };
+  std::vector<Drives> drives_;  // by set
   std::uint32_t nvlink_, nic_, spine_;          // none where there is none
   mutable std::vector<Demand> collectives_;     // by variant
 };

@@ -39,22 +39,23 @@ std::string drives_beyond_rows(const Machine::Ssd& ssd) {
                      ssd.by_count.begin()->first, ssd.by_count.rbegin()->first);
 }
 
-void Extrapolation::tell_drives(std::vector<std::string>& texts) const {
-  if (!uses(Work::read) && !uses(Work::write)) return;
-  const Machine::Ssd& ssd = problem_.machine.ssd;
+void Extrapolation::tell_drives(int set, std::vector<std::string>& texts) const {
+  const bool reads = uses(read_of(set)), writes = uses(write_of(set));
+  if (!reads && !writes) return;
+  const Machine::Ssd& ssd = problem_.machine.drives(set);
   if (ssd.extrapolated()) texts.push_back(drives_beyond_rows(ssd));
   const auto depth = static_cast<double>(ssd.queue_depth);
   if (!ssd.by_queue_depth.empty() && is_outside(ssd.by_queue_depth, depth)) {
-    texts.push_back(fmt::format("queue depth {}: ssd.by_queue_depth has rows for {:g} to {:g}",
-                                ssd.queue_depth, ssd.by_queue_depth.begin()->first,
+    texts.push_back(fmt::format("queue depth {}: {} has rows for {:g} to {:g}", ssd.queue_depth,
+                                drive_set_key(set, "by_queue_depth"), ssd.by_queue_depth.begin()->first,
                                 ssd.by_queue_depth.rbegin()->first));
   }
   const auto& mixes = ssd.read_share_by_depth;
-  const bool mixes_matter = ssd.law == SsdLaw::mixed && uses(Work::read) && uses(Work::write);
+  const bool mixes_matter = ssd.law == SsdLaw::mixed && reads && writes;
   if (mixes_matter && !mixes.empty() &&
       (depth < mixes.begin()->first || depth > mixes.rbegin()->first)) {
-    texts.push_back(fmt::format("queue depth {}: ssd.by_read_share has rows for {:g} to {:g}",
-                                ssd.queue_depth, mixes.begin()->first, mixes.rbegin()->first));
+    texts.push_back(fmt::format("queue depth {}: {} has rows for {:g} to {:g}", ssd.queue_depth,
+                                drive_set_key(set, "by_read_share"), mixes.begin()->first, mixes.rbegin()->first));
   }
 }
 
@@ -131,7 +132,7 @@ void Extrapolation::tell_collectives(std::vector<std::string>& texts) const {
 
 std::vector<std::string> Extrapolation::texts() const {
   std::vector<std::string> texts;
-  tell_drives(texts);
+  for (int set = 0; set < most_drive_sets; ++set) tell_drives(set, texts);
   tell_kernels(texts);
   tell_shapes(texts);
   tell_collectives(texts);

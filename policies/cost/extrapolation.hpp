@@ -50,7 +50,7 @@ class Extrapolation {
   bool uses(Work work) const {
     return (works_ >> static_cast<unsigned>(work) & std::uint32_t{1}) != 0;
   }
-  void tell_drives(std::vector<std::string>& texts) const;
+  void tell_drives(int set, std::vector<std::string>& texts) const;
   void tell_kernels(std::vector<std::string>& texts) const;
   void tell_shapes(std::vector<std::string>& texts) const;
   void tell_collectives(std::vector<std::string>& texts) const;

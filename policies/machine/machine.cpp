@@ -92,11 +92,45 @@ void rescale_queue_depths(Machine::Ssd& ssd, std::int64_t count_before) {
   ssd.read_share_by_depth = std::move(mixes);
 }
 
+Machine with_drives_together(Machine machine) {
+  if (machine.drive_sets() < 2) return machine;
+  Machine::Ssd all;
+  all.law = SsdLaw::capped;
+  for (int set = 0; set < machine.drive_sets(); ++set) {
+    const Machine::Ssd& ssd = machine.drives(set);
+    const Row rates = ssd.at_queue_depth();
+    const double faster = std::max(rates.read, rates.write), both = rates.read + rates.write;
+    double total = faster;  // reads and writes in turns
+    if (ssd.law == SsdLaw::duplex) total = both;
+    if (ssd.law == SsdLaw::capped && rates.total > 0) total = std::min(rates.total, both);
+    if (ssd.law == SsdLaw::mixed) {
+      double gain = ssd.mixed_gain;
+      for (const auto& [share, of_row] : ssd.gains_at_queue_depth()) gain = std::max(gain, of_row);
+      total = std::min(faster * gain, both);
+    }
+    all.count += ssd.count;
+    all.capacity += ssd.capacity;
+    all.tbw += ssd.tbw * static_cast<std::uint64_t>(ssd.count);
+    all.read += rates.read;
+    all.write += rates.write;
+    all.total += total;
+    const auto less = [set](std::int64_t& least, std::int64_t one) {
+      least = set == 0 ? one : std::min(least, one);
+    };
+    less(all.read_latency_ns, ssd.read_latency_ns);
+    less(all.write_latency_ns, ssd.write_latency_ns);
+  }
+  all.tbw /= static_cast<std::uint64_t>(all.count);
+  machine.ssd = std::move(all);
+  machine.more_ssd = {};
+  return machine;
+}
+
 namespace {
 
 std::optional<FieldProblem> find_zero(const Machine& machine) {
   struct Positive {
-    const char* key;
+    std::string key;
     double value;
     const char* example;
   };
@@ -113,14 +147,23 @@ std::optional<FieldProblem> find_zero(const Machine& machine) {
       {"host.adam_rate", machine.host.adam_params_per_second, "5Gparam/s"},
       {"host.adam_bytes_per_param", machine.host.adam_bytes_per_param, "28"},
   };
-  if (machine.ssd.count == 0 && machine.ssd.capacity > 0) {
-    return FieldProblem{"ssd.capacity", "there is no drive that could have it: ssd.count is 0",
-                        "leave it out, or give the drives' number and rates"};
-  }
-  if (machine.ssd.count > 0) {
-    positive.push_back({"ssd.capacity", static_cast<double>(machine.ssd.capacity), "4TB"});
-    positive.push_back({"ssd.read", machine.ssd.read, "7GB/s"});
-    positive.push_back({"ssd.write", machine.ssd.write, "4GB/s"});
+  for (int set = 0; set < most_drive_sets; ++set) {
+    const Machine::Ssd& ssd = machine.drives(set);
+    const auto key = [&](const char* name) { return drive_set_key(set, name); };
+    if (ssd.count == 0 && ssd.capacity > 0) {
+      return FieldProblem{key("capacity"),
+                          fmt::format("there is no drive that could have it: {} is 0", key("count")),
+                          "leave it out, or give the drives' number and rates"};
+    }
+    if (ssd.count == 0) continue;
+    if (set > 0 && machine.drives(set - 1).count == 0) {
+      return FieldProblem{key("count"),
+                          fmt::format("there are no drives {}", drive_set_name(set - 1)),
+                          "sets of drives are ssd, ssd2, ssd3 and ssd4, none left out"};
+    }
+    positive.push_back({key("capacity"), static_cast<double>(ssd.capacity), "4TB"});
+    positive.push_back({key("read"), ssd.read, "7GB/s"});
+    positive.push_back({key("write"), ssd.write, "4GB/s"});
   }
   for (const auto& [key, value, example] : positive) {
     if (!(value > 0))
@@ -141,7 +184,7 @@ constexpr double most_bytes = 1e18, most_ns = 1e12;
 std::vector<Range> rates_of(const Machine& machine) {
   const Machine::Ssd& ssd = machine.ssd;
   std::vector<Range> ranges;
-  const auto rate = [&](const char* key, double value) {
+  const auto rate = [&](const std::string& key, double value) {
     ranges.push_back({key, value, least_rate, most_rate});
   };
   rate("gpu.flops", machine.gpu.flops);
@@ -157,9 +200,11 @@ std::vector<Range> rates_of(const Machine& machine) {
   rate("host.core_bandwidth", machine.host.core_bandwidth);
   rate("host.io_bandwidth", machine.host.io_bandwidth);
   rate("host.adam_rate", machine.host.adam_params_per_second);
-  rate("ssd.read", ssd.read);
-  rate("ssd.write", ssd.write);
-  rate("ssd.total", ssd.total);
+  for (int set = 0; set < most_drive_sets; ++set) {
+    rate(drive_set_key(set, "read"), machine.drives(set).read);
+    rate(drive_set_key(set, "write"), machine.drives(set).write);
+    rate(drive_set_key(set, "total"), machine.drives(set).total);
+  }
   rate("ssd.cache_write", ssd.cache_write);
   rate("ssd.cache_recovery", ssd.cache_recovery);
   rate("cluster.nvlink", machine.cluster.nvlink);
@@ -177,21 +222,18 @@ std::vector<Range> rates_of(const Machine& machine) {
 
 std::vector<Range> ranges_of(const Machine& machine) {
   std::vector<Range> ranges = rates_of(machine);
-  const auto at_most = [&](const char* key, auto value, double most) {
+  const auto at_most = [&](const std::string& key, auto value, double most) {
     ranges.push_back({key, static_cast<double>(value), 0, most});
   };
   at_most("gpu.memory", machine.gpu.memory, most_bytes);
   at_most("host.memory", machine.host.memory, most_bytes);
   at_most("host.reserved", machine.host.reserved, most_bytes);
-  at_most("ssd.capacity", machine.ssd.capacity, most_bytes);
   at_most("ssd.cache", machine.ssd.cache, most_bytes);
   at_most("gpu.multiprocessors", machine.gpu.multiprocessors, 1e6);
   at_most("gpu.launch", machine.gpu.launch_ns, most_ns);
   at_most("pcie.latency", machine.pcie.latency_ns, most_ns);
   at_most("host.sync", machine.host.sync_ns, most_ns);
   at_most("host.wake", machine.host.wake_ns, most_ns);
-  at_most("ssd.read_latency", machine.ssd.read_latency_ns, most_ns);
-  at_most("ssd.write_latency", machine.ssd.write_latency_ns, most_ns);
   at_most("cluster.nvlink_latency", machine.cluster.nvlink_latency_ns, most_ns);
   at_most("cluster.nic_latency", machine.cluster.nic_latency_ns, most_ns);
   for (const Machine::Cluster::Collective& row : machine.cluster.collectives)
@@ -201,15 +243,22 @@ std::vector<Range> ranges_of(const Machine& machine) {
   ranges.push_back({"host.cores", machine.host.cores, 1e-3, 1e6});
   ranges.push_back({"gpu.cores", machine.gpu.cores, 1e-6, 1e6});
   ranges.push_back({"host.adam_cores", machine.host.adam_cores, 1e-6, 1e6});
-  ranges.push_back({"ssd.cores", machine.ssd.cores, 1e-6, 1e6});
   ranges.push_back({"host.adam_bytes_per_param", machine.host.adam_bytes_per_param, 1, 1e6});
-  for (const auto& [depth, shares] : machine.ssd.by_queue_depth) {
-    ranges.push_back({"ssd.by_queue_depth", depth, 1e-9, 1e12});
-    for (const double share : {shares.read, shares.write, shares.total})
-      ranges.push_back({"ssd.by_queue_depth", share, 1e-9, 1});
+  for (int set = 0; set < most_drive_sets; ++set) {
+    const Machine::Ssd& ssd = machine.drives(set);
+    const auto key = [&](const char* name) { return drive_set_key(set, name); };
+    at_most(key("capacity"), ssd.capacity, most_bytes);
+    at_most(key("read_latency"), ssd.read_latency_ns, most_ns);
+    at_most(key("write_latency"), ssd.write_latency_ns, most_ns);
+    ranges.push_back({key("cores"), ssd.cores, 1e-6, 1e6});
+    for (const auto& [depth, shares] : ssd.by_queue_depth) {
+      ranges.push_back({key("by_queue_depth"), depth, 1e-9, 1e12});
+      for (const double share : {shares.read, shares.write, shares.total})
+        ranges.push_back({key("by_queue_depth"), share, 1e-9, 1});
+    }
+    for (const auto& [depth, gains] : ssd.read_share_by_depth)
+      ranges.push_back({key("by_read_share"), depth, 1e-9, 1e12});
   }
-  for (const auto& [depth, gains] : machine.ssd.read_share_by_depth)
-    ranges.push_back({"ssd.by_read_share", depth, 1e-9, 1e12});
   for (const KernelTime& kernel : machine.kernels) {
     ranges.push_back({"kernel", kernel.flops, 1, 1e24});
     at_most("kernel", kernel.median_ns, 1e15);
@@ -280,6 +329,30 @@ std::optional<FieldProblem> find_cluster_problem(const Machine::Cluster& cluster
   return std::nullopt;
 }
 
+std::optional<FieldProblem> find_drive_problem(int set, const Machine::Ssd& ssd) {
+  const auto key = [&](const char* name) { return drive_set_key(set, name); };
+  if (ssd.count > 1'000'000)
+    return FieldProblem{key("count"), fmt::format("{} drives are too many", ssd.count), ""};
+  if (ssd.mixed_gain < least_mixed_gain || ssd.mixed_gain > most_mixed_gain) {
+    return FieldProblem{key("mixed_gain"), fmt::format("{} is outside 1 .. 2", ssd.mixed_gain),
+                        "1: times of reads and writes add, as where they take turns; 2: neither "
+                        "slows the other"};
+  }
+  const std::int64_t depth = ssd.queue_depth;
+  if (depth < 1 || depth > deepest_queue) {
+    return FieldProblem{
+        key("queue_depth"), fmt::format("{} requests are not possible", depth),
+        fmt::format("give 1 to {}; the executor has {}", deepest_queue, executor_queue_depth)};
+  }
+  if (depth != executor_queue_depth && ssd.by_queue_depth.empty()) {
+    return FieldProblem{
+        key("queue_depth"), fmt::format("nothing is known of the drives at depth {}", depth),
+        fmt::format("add [[{}]] rows to the file; `spillway calibrate` measures them",
+                    key("by_queue_depth"))};
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::optional<FieldProblem> find_problem(const Machine& machine) {
@@ -287,7 +360,7 @@ std::optional<FieldProblem> find_problem(const Machine& machine) {
   if (auto problem = find_bad_name(machine.name)) return problem;
   if (auto problem = find_zero(machine)) return problem;
   if (auto problem = find_out_of_range(machine)) return problem;
-  const auto too_many = [&](const char* key, double cores) -> std::optional<FieldProblem> {
+  const auto too_many = [&](const std::string& key, double cores) -> std::optional<FieldProblem> {
     if (cores <= machine.host.cores) return std::nullopt;
     return FieldProblem{key,
                         fmt::format("{} is more than host.cores = {}", cores, machine.host.cores),
@@ -295,30 +368,14 @@ std::optional<FieldProblem> find_problem(const Machine& machine) {
   };
   if (auto problem = too_many("gpu.cores", machine.gpu.cores)) return problem;
   if (auto problem = too_many("host.adam_cores", machine.host.adam_cores)) return problem;
-  if (auto problem = too_many("ssd.cores", machine.ssd.cores)) return problem;
-  if (machine.ssd.count > 1'000'000) {
-    return FieldProblem{"ssd.count", fmt::format("{} drives are too many", machine.ssd.count), ""};
-  }
-  const double gain = machine.ssd.mixed_gain;
-  if (gain < least_mixed_gain || gain > most_mixed_gain) {
-    return FieldProblem{"ssd.mixed_gain", fmt::format("{} is outside 1 .. 2", gain),
-                        "1: times of reads and writes add, as where they take turns; 2: neither "
-                        "slows the other"};
+  for (int set = 0; set < most_drive_sets; ++set) {
+    const std::string cores = drive_set_key(set, "cores");
+    if (auto problem = too_many(cores, machine.drives(set).cores)) return problem;
+    if (auto problem = find_drive_problem(set, machine.drives(set))) return problem;
   }
   if (machine.ssd.cache > 0 && machine.ssd.cache_write == 0) {
     return FieldProblem{"ssd.cache", "how fast it is written is not given",
                         "give ssd.cache_write, too"};
-  }
-  const std::int64_t depth = machine.ssd.queue_depth;
-  if (depth < 1 || depth > deepest_queue) {
-    return FieldProblem{
-        "ssd.queue_depth", fmt::format("{} requests are not possible", depth),
-        fmt::format("give 1 to {}; the executor has {}", deepest_queue, executor_queue_depth)};
-  }
-  if (depth != executor_queue_depth && machine.ssd.by_queue_depth.empty()) {
-    return FieldProblem{
-        "ssd.queue_depth", fmt::format("nothing is known of the drives at depth {}", depth),
-        "add [[ssd.by_queue_depth]] rows to the file; `spillway calibrate` measures them"};
   }
   return find_cluster_problem(machine.cluster);
 }

@@ -5,11 +5,13 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
 
+#include "policies/machine/drive_sets.hpp"
 #include "policies/workload/backend.hpp"
 
 namespace spillway {
@@ -143,8 +145,28 @@ struct Machine {
     // rows on both sides, and nobody has given them.
     bool extrapolated() const;
   } ssd;
+  // Sets of drives that are not as fast as the first, one after the other; the rest have no drives.
+  std::array<Ssd, most_drive_sets - 1> more_ssd;
 
-  // Several GPUs. `gpu` and `pcie` are of one GPU; `host` and `ssd` are of a node in a file, and in
+  int drive_sets() const {
+    int sets = ssd.count > 0 ? 1 : 0;
+    for (const Ssd& one : more_ssd) sets += one.count > 0 ? 1 : 0;
+    return sets;
+  }
+  // What a schedule has of memories: that of the GPU, the host, and each set of drives.
+  int memories() const { return 2 + std::max(1, drive_sets()); }
+  const Ssd& drives(int set) const {
+    return set == 0 ? ssd : more_ssd[static_cast<std::size_t>(set) - 1];
+  }
+  Ssd& drives(int set) { return set == 0 ? ssd : more_ssd[static_cast<std::size_t>(set) - 1]; }
+  // Bytes of all sets.
+  std::uint64_t drive_capacity() const {
+    std::uint64_t all = ssd.capacity;
+    for (const Ssd& one : more_ssd) all += one.capacity;
+    return all;
+  }
+
+  // Several GPUs. `gpu` and `pcie` are of one GPU; `host` and drives are of a node in a file, and in
   // a Problem what one of `sharing` ranks of the node has of them (rank_share.hpp).
   struct Cluster {
     std::int64_t nodes = 1, gpus = 1;  // GPUs of a node

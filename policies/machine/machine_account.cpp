@@ -78,6 +78,15 @@ const std::map<std::string, std::string>& left_out_texts() {
 
 bool starts_with(const std::string& text, const char* begin) { return text.rfind(begin, 0) == 0; }
 
+// "ssd.read" of "ssd2.read": what is said of the first set of drives holds for the others.
+std::string key_of_first_set(const std::string& key) {
+  for (int set = 1; set < most_drive_sets; ++set) {
+    const std::string section = drive_set_key(set, "");
+    if (starts_with(key, section.c_str())) return drive_set_key(0, key.substr(section.size()));
+  }
+  return key;
+}
+
 // Whether a machine that nobody describes has the same value.
 bool is_usual(const Field& field) {
   static const std::map<std::string, std::string> usual = [] {
@@ -109,7 +118,7 @@ MachineValue value_of(const Field& field, const std::map<std::string, std::strin
     value.origin = origin_of(source->second);
     return value;
   }
-  const auto left_out = left_out_texts().find(field.key);
+  const auto left_out = left_out_texts().find(key_of_first_set(field.key));
   if (left_out == left_out_texts().end() || !is_usual(field)) return value;
   if (file != nullptr && file->given.contains(field.key) && !is_zero(field)) return value;
   value.origin = Origin::assumed;
@@ -126,8 +135,10 @@ class Tables {
   std::vector<MachineTable> take() {
     shapes();
     drives();
-    depths();
-    mixes();
+    for (int set = 0; set < std::max(1, machine_.drive_sets()); ++set) {
+      depths(set);
+      mixes(set);
+    }
     collectives();
     times("kernel", machine_.kernels);
     times("reference", machine_.references);
@@ -136,7 +147,7 @@ class Tables {
   }
 
  private:
-  MachineTable& add(const char* key, std::size_t rows, std::vector<std::string> columns) {
+  MachineTable& add(const std::string& key, std::size_t rows, std::vector<std::string> columns) {
     MachineTable table;
     table.key = key;
     table.summary = fmt::format("{} row{}", rows, rows == 1 ? "" : "s");
@@ -180,24 +191,25 @@ class Tables {
     return (count & (count - 1)) == 0 || count == machine_.ssd.count;
   }
 
-  void depths() {
-    const auto& by_depth = machine_.ssd.by_queue_depth;
+  void depths(int set) {
+    const auto& by_depth = machine_.drives(set).by_queue_depth;
     if (by_depth.empty()) return;
-    MachineTable& table =
-        add("ssd.by_queue_depth", by_depth.size(), {"depth", "read", "write", "total"});
+    MachineTable& table = add(drive_set_key(set, "by_queue_depth"), by_depth.size(),
+                              {"depth", "read", "write", "total"});
     for (const auto& [depth, row] : by_depth)
       table.rows.push_back({fmt::format("{:g}", depth), fmt::format("{:.4g}", row.read),
                             fmt::format("{:.4g}", row.write),
                             row.total > 0 ? fmt::format("{:.4g}", row.total) : "-"});
   }
 
-  void mixes() {
-    const auto& any_depth = machine_.ssd.by_read_share;
-    const auto& by_depth = machine_.ssd.read_share_by_depth;
+  void mixes(int set) {
+    const auto& any_depth = machine_.drives(set).by_read_share;
+    const auto& by_depth = machine_.drives(set).read_share_by_depth;
     std::size_t rows = any_depth.size();
     for (const auto& [depth, gains] : by_depth) rows += gains.size();
     if (rows == 0) return;
-    MachineTable& table = add("ssd.by_read_share", rows, {"share", "gain", "depth"});
+    MachineTable& table =
+        add(drive_set_key(set, "by_read_share"), rows, {"share", "gain", "depth"});
     for (const auto& [share, gain] : any_depth)
       table.rows.push_back({fmt::format("{:g}", share), fmt::format("{:.4g}", gain), "any"});
     for (const auto& [depth, gains] : by_depth) {
@@ -289,6 +301,7 @@ MachineAccount account_with(const Machine& machine, const MachineFile* file) {
   if (in_file.host.reserved_share > 0)
     sources["host.reserved"] = "derived: host.reserved_share x host.memory";
   for (const Field& field : fields_of(in_file)) {
+    if (is_of_absent_drives(field.key, machine)) continue;
     account.values.push_back(value_of(field, sources, file));
     // One drive's keys stand behind those of all drives.
     if (field.key != "ssd.write" || !file) continue;

@@ -1,4 +1,4 @@
-// SSD bandwidth by the number of drives and by queue depth. Internal to policies/.
+// SSD bandwidth by the number of drives and by queue depth, and of several sets together.
 #pragma once
 
 #include <cstdint>
@@ -18,5 +18,10 @@ Machine::Ssd::Row bandwidth_with(const Machine::Ssd& ssd, std::int64_t count);
 // Moves the rows of by_queue_depth from `count_before` drives to ssd.count: what a drive delivers
 // depends on the requests it has itself, so twice the drives need twice the requests.
 void rescale_queue_depths(Machine::Ssd& ssd, std::int64_t count_before);
+
+// `machine` with one set of drives in place of several: as fast as all of them together in any mix of
+// reads and writes at the most, and with the least latency of any. No distribution over the sets is
+// faster, so that bounds may take it.
+Machine with_drives_together(Machine machine);
 
 }  // namespace spillway

@@ -7,6 +7,27 @@ namespace spillway {
 
 namespace {
 
+using Laws = std::vector<std::pair<std::string, SsdLaw>>;
+const Laws laws = {{"simplex", SsdLaw::simplex},
+                   {"duplex", SsdLaw::duplex},
+                   {"capped", SsdLaw::capped},
+                   {"mixed", SsdLaw::mixed}};
+
+// Of a set of drives but the first.
+void add_drives(int set, Machine::Ssd& ssd, std::vector<Field>& fields) {
+  const auto key = [&](const char* name) { return drive_set_key(set, name); };
+  for (Field field : std::vector<Field>{
+           count_field(key("count"), ssd.count), count_field(key("queue_depth"), ssd.queue_depth),
+           bytes_field(key("capacity"), ssd.capacity), bytes_field(key("tbw"), ssd.tbw),
+           bandwidth_field(key("read"), ssd.read), bandwidth_field(key("write"), ssd.write),
+           bandwidth_field(key("total"), ssd.total), choice_field(key("law"), ssd.law, laws),
+           number_field(key("mixed_gain"), ssd.mixed_gain),
+           nanoseconds_field(key("read_latency"), ssd.read_latency_ns),
+           nanoseconds_field(key("write_latency"), ssd.write_latency_ns),
+           number_field(key("cores"), ssd.cores)})
+    fields.push_back(std::move(field));
+}
+
 std::vector<Field> fields_in(Machine& machine) {
   Machine::Gpu& gpu = machine.gpu;
   Machine::Pcie& pcie = machine.pcie;
@@ -56,11 +77,7 @@ std::vector<Field> fields_in(Machine& machine) {
           bandwidth_field("ssd.read", ssd.read),
           bandwidth_field("ssd.write", ssd.write),
           bandwidth_field("ssd.total", ssd.total),
-          choice_field("ssd.law", ssd.law,
-                       {{"simplex", SsdLaw::simplex},
-                        {"duplex", SsdLaw::duplex},
-                        {"capped", SsdLaw::capped},
-                        {"mixed", SsdLaw::mixed}}),
+          choice_field("ssd.law", ssd.law, laws),
           number_field("ssd.mixed_gain", ssd.mixed_gain),
           bytes_field("ssd.cache", ssd.cache),
           bandwidth_field("ssd.cache_write", ssd.cache_write),
@@ -94,6 +111,7 @@ std::vector<Field> fields_of(Machine& machine) {
       {"ssd.read", "\"14GB/s\""},
       {"ssd.write", "\"10GB/s\""}};
   std::vector<Field> fields = fields_in(machine);
+  for (int set = 1; set < most_drive_sets; ++set) add_drives(set, machine.drives(set), fields);
   for (Field& field : fields) {
     const auto example = examples.find(field.key);
     if (example != examples.end()) field.example = example->second;
@@ -106,6 +124,13 @@ std::vector<Field> fields_of(DriveScaling& scaling) {
           bandwidth_field("ssd.drive_write", scaling.write),
           bandwidth_field("ssd.path", scaling.path),
           bandwidth_field("ssd.ceiling", scaling.ceiling)};
+}
+
+bool is_of_absent_drives(const std::string& key, const Machine& machine) {
+  for (int set = 1; set < most_drive_sets; ++set) {
+    if (key.rfind(drive_set_key(set, ""), 0) == 0) return machine.drives(set).count == 0;
+  }
+  return false;
 }
 
 Machine as_in_file(Machine machine) {

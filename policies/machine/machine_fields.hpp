@@ -23,6 +23,9 @@ struct DriveScaling {
 };
 std::vector<Field> fields_of(DriveScaling& scaling);
 
+// Whether a key is of a set of drives beyond the first that the machine does not have.
+bool is_of_absent_drives(const std::string& key, const Machine& machine);
+
 // `machine` with the memories that its file gives: without what is set aside of them.
 Machine as_in_file(Machine machine);
 

@@ -153,8 +153,11 @@ void read_by_count(const toml::node& node, const std::string& origin, Machine::S
   }
 }
 
-void read_by_queue_depth(const toml::node& node, const std::string& origin, Machine::Ssd& ssd) {
-  for (const toml::table* table : tables_of(node, "ssd.by_queue_depth", origin)) {
+void read_by_queue_depth(const toml::node& node, const std::string& origin, Machine& machine,
+                         int set) {
+  Machine::Ssd& ssd = machine.drives(set);
+  for (const toml::table* table :
+       tables_of(node, drive_set_key(set, "by_queue_depth"), origin)) {
     double depth = 0;
     Machine::Ssd::Row shares;
     FieldReader reader(fields_of(depth, shares), origin, place_of(table->source(), origin),
@@ -168,7 +171,7 @@ void read_by_queue_depth(const toml::node& node, const std::string& origin, Mach
     }
     const auto check_share = [&](const char* key, double share, bool may_be_left_out) {
       if (share > 1 || (share == 0 && !may_be_left_out)) {
-        reader.fail({key, fmt::format("{} is not a share of ssd.{}", share, key),
+        reader.fail({key, fmt::format("{} is not a share of {}", share, drive_set_key(set, key)),
                      "give more than 0 and at most 1, the full bandwidth"});
       }
     };
@@ -182,8 +185,11 @@ void read_by_queue_depth(const toml::node& node, const std::string& origin, Mach
   }
 }
 
-void read_by_read_share(const toml::node& node, const std::string& origin, Machine::Ssd& ssd) {
-  for (const toml::table* table : tables_of(node, "ssd.by_read_share", origin)) {
+void read_by_read_share(const toml::node& node, const std::string& origin, Machine& machine,
+                        int set) {
+  Machine::Ssd& ssd = machine.drives(set);
+  for (const toml::table* table :
+       tables_of(node, drive_set_key(set, "by_read_share"), origin)) {
     double share = 0, gain = 0, depth = 0;
     FieldReader reader(fields_of_mix(share, gain, depth), origin, place_of(table->source(), origin),
                        nullptr);
@@ -191,8 +197,9 @@ void read_by_read_share(const toml::node& node, const std::string& origin, Machi
     reader.require({"share", "gain"});
     if (!(share > 0 && share < 1)) {
       reader.fail({"share", fmt::format("{} is not a mix of reads and writes", share),
-                   "give the share of bytes that are read, between 0 and 1; alone, reads reach "
-                   "ssd.read and writes ssd.write"});
+                   fmt::format("give the share of bytes that are read, between 0 and 1; alone, "
+                               "reads reach {0}.read and writes {0}.write",
+                               drive_set_name(set))});
     }
     if (gain < least_mixed_gain || gain > most_mixed_gain) {
       reader.fail({"gain", fmt::format("{} is outside 1 .. 2", gain),
@@ -327,18 +334,19 @@ void write_by_count(const Machine::Ssd& ssd, std::string& text) {
   }
 }
 
-void write_by_queue_depth(const Machine::Ssd& ssd, std::string& text) {
-  for (const auto& [requests, row] : ssd.by_queue_depth) {
+void write_by_queue_depth(const Machine& machine, int set, std::string& text) {
+  for (const auto& [requests, row] : machine.drives(set).by_queue_depth) {
     double depth = requests;
     Machine::Ssd::Row shares = row;
-    text += "\n[[ssd.by_queue_depth]]\n";
+    text += "\n[[" + drive_set_key(set, "by_queue_depth") + "]]\n";
     for (const Field& field : fields_of(depth, shares)) text += to_toml(field.key, field);
   }
 }
 
-void write_by_read_share(const Machine::Ssd& ssd, std::string& text) {
+void write_by_read_share(const Machine& machine, int set, std::string& text) {
+  const Machine::Ssd& ssd = machine.drives(set);
   const auto write = [&](double share, double gain, double depth) {
-    text += "\n[[ssd.by_read_share]]\n";
+    text += "\n[[" + drive_set_key(set, "by_read_share") + "]]\n";
     for (const Field& field : fields_of_mix(share, gain, depth)) {
       if (field.key != "depth" || depth > 0) text += to_toml(field.key, field);
     }

@@ -23,8 +23,11 @@ void take_parts(toml::table& document, const std::string& origin);
 // Each throws InputError with the place of what is wrong; `node` is the value under its key.
 void read_by_shape(const toml::node& node, const std::string& origin, Machine::Gpu& gpu);
 void read_by_count(const toml::node& node, const std::string& origin, Machine::Ssd& ssd);
-void read_by_queue_depth(const toml::node& node, const std::string& origin, Machine::Ssd& ssd);
-void read_by_read_share(const toml::node& node, const std::string& origin, Machine::Ssd& ssd);
+// Of set `set` of the drives.
+void read_by_queue_depth(const toml::node& node, const std::string& origin, Machine& machine,
+                         int set);
+void read_by_read_share(const toml::node& node, const std::string& origin, Machine& machine,
+                        int set);
 void read_collectives(const toml::node& node, const std::string& origin, Machine::Cluster& cluster);
 void read_kernels(const toml::node& node, const std::string& origin,
                   std::vector<KernelTime>& kernels);
@@ -37,8 +40,8 @@ void read_sources(const toml::node& node, const std::string& origin, const std::
 // Append what the readers read back.
 void write_by_shape(const Machine::Gpu& gpu, std::string& text);
 void write_by_count(const Machine::Ssd& ssd, std::string& text);
-void write_by_queue_depth(const Machine::Ssd& ssd, std::string& text);
-void write_by_read_share(const Machine::Ssd& ssd, std::string& text);
+void write_by_queue_depth(const Machine& machine, int set, std::string& text);
+void write_by_read_share(const Machine& machine, int set, std::string& text);
 void write_collectives(const Machine::Cluster& cluster, std::string& text);
 void write_kernels(const std::vector<KernelTime>& kernels, std::string& text);
 void write_references(const std::vector<KernelTime>& references, std::string& text);

@@ -78,6 +78,12 @@ bool is_left_out(const Field& field) {
   });
 }
 
+// The set of drives that a section is of; -1: none.
+int set_of(const std::string& section) {
+  const auto found = std::find(drive_set_names.begin(), drive_set_names.end(), section);
+  return found == drive_set_names.end() ? -1 : static_cast<int>(found - drive_set_names.begin());
+}
+
 void read_document(const toml::table& document, FieldReader& reader, Machine& machine) {
   for (const auto& [key, value] : document) {
     const std::string name(key.str());
@@ -89,8 +95,8 @@ void read_document(const toml::table& document, FieldReader& reader, Machine& ma
       read_trials(value, reader.origin(), machine.trials);
     } else if (name == "sources") {
       read_sources(value, reader.origin(), "", machine.sources);
-    } else if (name == "gpu" || name == "pcie" || name == "host" || name == "ssd" ||
-               name == "cluster") {
+    } else if (const int set = set_of(name); name == "gpu" || name == "pcie" || name == "host" ||
+                                             set >= 0 || name == "cluster") {
       const toml::table* table = value.as_table();
       if (!table) {
         throw InputError(place_of(value.source(), reader.origin()), 0,
@@ -101,10 +107,10 @@ void read_document(const toml::table& document, FieldReader& reader, Machine& ma
       for (const auto& [inner, node] : *table) {
         if (name == "ssd" && inner.str() == "by_count") {
           read_by_count(node, reader.origin(), machine.ssd);
-        } else if (name == "ssd" && inner.str() == "by_queue_depth") {
-          read_by_queue_depth(node, reader.origin(), machine.ssd);
-        } else if (name == "ssd" && inner.str() == "by_read_share") {
-          read_by_read_share(node, reader.origin(), machine.ssd);
+        } else if (set >= 0 && inner.str() == "by_queue_depth") {
+          read_by_queue_depth(node, reader.origin(), machine, set);
+        } else if (set >= 0 && inner.str() == "by_read_share") {
+          read_by_read_share(node, reader.origin(), machine, set);
         } else if (name == "cluster" && inner.str() == "collectives") {
           read_collectives(node, reader.origin(), machine.cluster);
         } else if (name == "gpu" && inner.str() == "by_shape") {
@@ -152,13 +158,18 @@ void apply_overrides(const std::vector<std::string>& overrides, const std::strin
     if (is_count(assignment)) continue;
     reader.override_with(assignment, "", source);
     // A gain for every mix, whatever was measured of some.
-    if (assignment.rfind("ssd.mixed_gain=", 0) == 0) {
-      ssd.by_read_share.clear();
-      ssd.read_share_by_depth.clear();
+    for (int set = 0; set < most_drive_sets; ++set) {
+      if (assignment.rfind(drive_set_key(set, "mixed_gain="), 0) != 0) continue;
+      machine.drives(set).by_read_share.clear();
+      machine.drives(set).read_share_by_depth.clear();
     }
     // What is set aside of host memory is given in one way: the last one counts.
     if (assignment.rfind("host.reserved=", 0) == 0) machine.host.reserved_share = 0;
     if (assignment.rfind("host.reserved_share=", 0) == 0) machine.host.reserved = 0;
+  }
+  for (int set = 1; set < most_drive_sets; ++set) {
+    Machine::Ssd& more = machine.drives(set);
+    if (more.count == 0) more = {};  // none, whatever the file says of them
   }
   const bool bandwidths_known = !ssd.by_count.empty() || reader.given("ssd.drive_read") ||
                                 (reader.given("ssd.read") && reader.given("ssd.write"));
@@ -238,6 +249,11 @@ void require_keys(const FieldReader& reader, const Machine& machine) {
     keys.push_back("ssd.capacity");
     if (machine.ssd.by_count.empty()) keys.insert(keys.end(), {"ssd.read", "ssd.write"});
   }
+  for (int set = 1; set < most_drive_sets; ++set) {
+    if (machine.drives(set).count == 0) continue;
+    for (const char* key : {"capacity", "read", "write"})
+      keys.push_back(drive_set_key(set, key));
+  }
   reader.require(keys,
                  "begin with known parts, as parts = \"rtx3090+desktop-ddr4+2x990pro\", and set "
                  "what differs (docs/machine-files.md)");
@@ -264,8 +280,9 @@ Machine read_machine(toml::table document, const std::string& origin,
   require_keys(reader, machine);
   fill_from_table(reader, machine);
   fill_adam_rates(reader, machine);
-  if (machine.ssd.count > 0 && !reader.given("ssd.law")) {
-    machine.sources["ssd.law"] =
+  for (int set = 0; set < most_drive_sets; ++set) {
+    if (machine.drives(set).count == 0 || reader.given(drive_set_key(set, "law"))) continue;
+    machine.sources[drive_set_key(set, "law")] =
         "assumed: the file does not say how reads and writes share the drives";
   }
   if (const auto problem = find_problem(machine)) reader.fail(*problem);
@@ -406,7 +423,7 @@ std::string machine_to_toml(const Machine& machine) {
   Sources other = machine.sources;
   std::string text, section;
   for (const Field& field : fields_of(copy)) {
-    if (is_left_out(field)) continue;
+    if (is_left_out(field) || is_of_absent_drives(field.key, machine)) continue;
     const std::size_t dot = field.key.find('.');
     const std::string name = dot == std::string::npos ? field.key : field.key.substr(dot + 1);
     if (dot != std::string::npos && field.key.substr(0, dot) != section) {
@@ -424,8 +441,10 @@ std::string machine_to_toml(const Machine& machine) {
   write_by_shape(machine.gpu, text);
   write_collectives(machine.cluster, text);
   write_by_count(machine.ssd, text);
-  write_by_queue_depth(machine.ssd, text);
-  write_by_read_share(machine.ssd, text);
+  for (int set = 0; set < most_drive_sets; ++set) {
+    write_by_queue_depth(machine, set, text);
+    write_by_read_share(machine, set, text);
+  }
   write_references(machine.references, text);
   write_trials(machine.trials, text);
   write_kernels(machine.kernels, text);

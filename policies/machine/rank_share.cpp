@@ -15,6 +15,10 @@ void for_shared(Machine& machine, const Rate& rate, const Bytes& bytes) {
                       &host.adam_params_per_second, &host.adam_cores, &ssd.read, &ssd.write,
                       &ssd.total, &ssd.cache_write, &ssd.cache_recovery, &machine.cluster.nic})
     rate(*one);
+  for (Machine::Ssd& more : machine.more_ssd) {
+    for (double* one : {&more.read, &more.write, &more.total}) rate(*one);
+    bytes(more.capacity);
+  }
   for (auto& [count, row] : ssd.by_count) {
     for (double* one : {&row.read, &row.write, &row.total}) rate(*one);
   }

@@ -16,12 +16,13 @@ int share(double fraction, int of) { return of <= 0 ? 0 : static_cast<int>(fract
 }  // namespace
 
 Activations::Activations(Program& program, const Plan& plan, const OrderOfWork& work,
-                         const Timetable& times)
+                         const Timetable& times, const DriveShares& drives)
     : program_(program),
       plan_(plan),
       work_(work),
       uses_(times.uses()),
       retained_(times.retained()),
+      drives_(drives),
       layers_(static_cast<int>(program.problem().model.layers)),
       micro_batches_(static_cast<int>(program.problem().workload.micro_batches())),
       first_backward_(work.evaluates
@@ -392,9 +393,20 @@ Slice Activations::to_host(Slice from, BufferKind kind, int layer, int micro_bat
   return host;
 }
 
-Slice Activations::to_ssd(Slice from, BufferKind kind, int layer, int micro_batch) {
-  const Slice ssd = program_.buffer(Tier::ssd, from.bytes, kind, layer, micro_batch);
-  program_.copy(from, ssd, layer, micro_batch);
+Activations::OnDrives Activations::to_ssd(Slice from, BufferKind kind, int layer,
+                                          int micro_batch) {
+  OnDrives ssd;
+  const auto ends = drives_.ends(from.bytes, buffer_alignment);
+  std::uint64_t begin = 0;
+  for (int set = 0; set < drives_.sets(); ++set) {
+    const auto at = static_cast<std::size_t>(set);
+    const std::uint64_t bytes = ends[at] - begin;
+    if (bytes == 0) continue;
+    ssd.parts[at] = program_.buffer(drives_tier(set), bytes, kind, layer, micro_batch)
+                        .part(0, bytes);
+    program_.copy(from.part(begin, bytes), ssd.parts[at], layer, micro_batch);
+    begin = ends[at];
+  }
   return ssd;
 }
 
@@ -416,8 +428,15 @@ void Activations::fetch_until(VisitId v, bool ahead) {
 
 void Activations::read(Tensor& tensor, BufferKind kind, int layer, int micro_batch) {
   if (!tensor.ssd.valid() || tensor.host.valid()) return;
-  tensor.host = program_.buffer(Tier::host, tensor.ssd.bytes, kind, layer, micro_batch);
-  program_.copy(tensor.ssd, tensor.host, layer, micro_batch);
+  std::uint64_t bytes = 0;
+  for (const Slice& part : tensor.ssd.parts) bytes += part.bytes;
+  tensor.host = program_.buffer(Tier::host, bytes, kind, layer, micro_batch);
+  std::uint64_t begin = 0;
+  for (const Slice& part : tensor.ssd.parts) {
+    if (!part.valid()) continue;
+    program_.copy(part, tensor.host.part(begin, part.bytes), layer, micro_batch);
+    begin += part.bytes;
+  }
 }
 
 void Activations::read_for(VisitId v) {

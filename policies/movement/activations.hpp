@@ -9,10 +9,13 @@
 // order of work of all stages says (meetings.hpp).
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <vector>
 
 #include "policies/model/stages.hpp"
+#include "policies/movement/drive_shares.hpp"
 #include "policies/movement/plan.hpp"
 #include "policies/movement/step.hpp"
 #include "policies/movement/timetable.hpp"
@@ -22,7 +25,9 @@ namespace spillway {
 
 class Activations {
  public:
-  Activations(Program& program, const Plan& plan, const OrderOfWork& work, const Timetable& times);
+  // The arguments outlive the activations.
+  Activations(Program& program, const Plan& plan, const OrderOfWork& work, const Timetable& times,
+              const DriveShares& drives);
 
   // Whether all micro-batches of a layer run in a row, in every turn.
   bool has_whole_rows() const { return whole_rows_; }
@@ -76,8 +81,16 @@ class Activations {
   SavedMask saves(int layer) const { return saves_[static_cast<std::size_t>(layer)]; }
 
  private:
+  // A part on each set of drives, in their order; some may be empty.
+  struct OnDrives {
+    std::array<Slice, most_drive_sets> parts;
+    bool valid() const {
+      return std::any_of(parts.begin(), parts.end(), [](Slice part) { return part.valid(); });
+    }
+  };
   struct Tensor {
-    Slice gpu, host, ssd;
+    Slice gpu, host;
+    OnDrives ssd;
   };
   struct Saved {
     Slice gpu;
@@ -139,7 +152,7 @@ class Activations {
   void send_if_leaving(What what, int layer, int micro_batch);
   Slice gpu_buffer(BufferKind kind, int layer, int micro_batch);
   Slice to_host(Slice from, BufferKind kind, int layer, int micro_batch);
-  Slice to_ssd(Slice from, BufferKind kind, int layer, int micro_batch);
+  OnDrives to_ssd(Slice from, BufferKind kind, int layer, int micro_batch);
   void read(Tensor& tensor, BufferKind kind, int layer, int micro_batch);
 
   Program& program_;
@@ -147,6 +160,7 @@ class Activations {
   const OrderOfWork& work_;
   const Uses& uses_;
   const Retained& retained_;
+  const DriveShares& drives_;
   int layers_, micro_batches_;
   int first_backward_;  // the first layer that has a backward
   std::uint64_t checkpoint_bytes_;

@@ -1,13 +1,30 @@
 #include "policies/movement/gradient_stages.hpp"
 
+#include <array>
+
 namespace spillway {
 
 void GradientStages::stage(int unit, Slice gpu, BufferKind kind, Slice Piece::*home) {
   const std::uint64_t width = program_.problem().gradient_bytes();
-  Slice ssd = program_.buffer(Tier::ssd, gpu.bytes, kind, unit).part(0, gpu.bytes);
-  for (Piece& piece : units_[unit_index(unit)]) {
+  Pieces& pieces = units_[unit_index(unit)];
+  // Beside the optimizer state of the same elements, where that is on drives.
+  const auto set_of = [](const Piece& piece) {
+    return static_cast<std::size_t>(is_drives(piece.state_at) ? drive_set(piece.state_at) : 0);
+  };
+  std::array<std::uint64_t, most_drive_sets> bytes_of_set{};
+  for (const Piece& piece : pieces) {
+    if (!piece.frozen) bytes_of_set[set_of(piece)] += piece.elements * width;
+  }
+  std::array<Slice, most_drive_sets> of_set;
+  for (std::size_t set = 0; set < of_set.size(); ++set) {
+    if (const std::uint64_t bytes = bytes_of_set[set]; bytes > 0)
+      of_set[set] =
+          program_.buffer(drives_tier(static_cast<int>(set)), bytes, kind, unit).part(0, bytes);
+  }
+  for (Piece& piece : pieces) {
     if (piece.frozen) continue;
     const std::uint64_t bytes = piece.elements * width;
+    Slice& ssd = of_set[set_of(piece)];
     const Slice host = memory(bytes);
     program_.copy(gpu.part(piece.first * width, bytes), host, unit);
     piece.*home = ssd.part(0, bytes);

@@ -63,7 +63,7 @@ void Optimizer::read_next() {
   if (!slots_.host.empty()) {
     Slice slot = slots_.host[event.in_step % slots_.host.size()];
     for_pieces_of(event, [&](int unit, Piece& piece) {
-      if (piece.state_at != Tier::ssd) return;
+      if (!is_drives(piece.state_at)) return;
       piece.fresh_state = slot.part(0, piece.state.bytes);
       slot.offset += piece.state.bytes;
       program_.copy(piece.state, piece.fresh_state, unit);
@@ -76,7 +76,7 @@ void Optimizer::read_next() {
     read_pieces(program_, range.unit, piece_after(pieces, range.first),
                 piece_after(pieces, range.first + range.elements), &Piece::state,
                 &Piece::fresh_state, BufferKind::optimizer_state,
-                [](const Piece& piece) { return piece.state_at == Tier::ssd; });
+                [](const Piece& piece) { return is_drives(piece.state_at); });
   });
 }
 
@@ -154,7 +154,7 @@ void Optimizer::update(int unit, Piece& piece, bool on_gpu, int gradient_step) {
     return;
   }
   const Gradients::Operands gradient = gradients_.in_host(unit, piece);
-  const Slice state = piece.state_at == Tier::ssd ? piece.fresh_state : piece.state;
+  const Slice state = is_drives(piece.state_at) ? piece.fresh_state : piece.state;
   SPILLWAY_ASSERT(state.valid(), "optimizer state is in host memory before it is updated");
   Slice result = piece.parameters;
   if (piece.parameters_at != Tier::host) {

@@ -95,7 +95,7 @@ void ParameterWindow::take_slots() {
   std::uint64_t most = 0;
   for (const Pieces& unit : units_) {
     for (const Piece& piece : unit) {
-      if (piece.parameters_at == Tier::ssd) most = std::max(most, piece.parameters.bytes);
+      if (is_drives(piece.parameters_at)) most = std::max(most, piece.parameters.bytes);
     }
   }
   for (int slot = 0; most > 0 && slot < ahead_.most_in_host; ++slot)
@@ -202,7 +202,7 @@ void ParameterWindow::copy_ahead(const Use& current) {
     if (ends_look_ahead(current, use)) return;
     Residence& here = residence(use);
     if (here.on_gpu) continue;
-    if (piece(use).parameters_at == Tier::ssd && !here.host.valid()) return;
+    if (is_drives(piece(use).parameters_at) && !here.host.valid()) return;
     copy(use);
     here.in_flight = true;
     in_flight_ += elements(use);
@@ -218,7 +218,7 @@ void ParameterWindow::read_ahead(const Use& current) {
         ends_look_ahead(current, use))
       return;
     Residence& here = residence(use);
-    if (piece(use).parameters_at == Tier::ssd && !here.on_gpu && !here.host.valid()) read(use);
+    if (is_drives(piece(use).parameters_at) && !here.on_gpu && !here.host.valid()) read(use);
     considered += elements(use);
   }
 }
@@ -226,14 +226,14 @@ void ParameterWindow::read_ahead(const Use& current) {
 void ParameterWindow::copy(const Use& use) {
   const Piece& tensor = piece(use);
   Residence& here = residence(use);
-  if (tensor.parameters_at == Tier::ssd) {
+  if (is_drives(tensor.parameters_at)) {
     if (!here.host.valid()) read(use);
     if (reads_under_way_) program_.point(HostPoint::parameters_read);
     reads_under_way_ = false;
   }
   const std::uint64_t width = program_.problem().parameter_bytes();
   const Slice gpu = gpu_memory(use.stay);
-  program_.copy(tensor.parameters_at == Tier::ssd ? here.host : tensor.parameters,
+  program_.copy(is_drives(tensor.parameters_at) ? here.host : tensor.parameters,
                 gpu.part(tensor.first * width, tensor.elements * width), stays_[use.stay].layer);
   here.on_gpu = here.counts = true;
   on_gpu_ += tensor.elements;

@@ -75,7 +75,7 @@ void Parameters::read(const ParameterFetch& fetch) {
   Pieces& pieces = units_[unit_index(fetch.unit)];
   read_pieces(program_, fetch.unit, pieces.begin(), pieces.end(), &Piece::parameters,
               &Piece::fresh_parameters, BufferKind::parameters, [&](const Piece& piece) {
-                return piece.parameters_at == Tier::ssd && !is_waiting(fetch, piece);
+                return is_drives(piece.parameters_at) && !is_waiting(fetch, piece);
               });
 }
 

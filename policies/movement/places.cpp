@@ -89,27 +89,34 @@ std::vector<std::vector<Range>> ranges_by_unit(const Problem& problem, const Sha
   return all;
 }
 
-// Ends of the shares of `elements` in gpu, host and ssd memory.
-std::array<std::uint64_t, 3> cuts(std::uint64_t elements, const Share& share) {
+// Ends of the shares of `elements` in each memory, by tier.
+using Ends = std::array<std::uint64_t, tier_count>;
+
+Ends cuts(std::uint64_t elements, const Share& share, const DriveShares& drives) {
   const std::uint64_t gpu = on_grid(elements, share.gpu);
   const std::uint64_t ssd = std::min(elements - gpu, on_grid(elements, share.ssd));
-  return {gpu, elements - ssd, elements};
+  Ends ends{gpu, elements - ssd};
+  const auto sets = drives.ends(ssd, element_alignment);
+  for (int set = 0; set < drives.sets(); ++set)
+    ends[static_cast<std::size_t>(drives_tier(set))] =
+        elements - ssd + sets[static_cast<std::size_t>(set)];
+  return ends;
 }
 
-Tier memory_of(const std::array<std::uint64_t, 3>& ends, std::uint64_t at) {
-  return at < ends[0] ? Tier::gpu : at < ends[1] ? Tier::host : Tier::ssd;
+Tier memory_of(const Ends& ends, std::uint64_t at) {
+  return static_cast<Tier>(
+      std::find_if(ends.begin(), ends.end(), [at](std::uint64_t end) { return at < end; }) -
+      ends.begin());
 }
 
 // Appends a range in pieces.
-void cut(const Range& range, const Share& parameters, const Share& state, Pieces& pieces) {
-  const auto of_parameters = cuts(range.elements, parameters);
-  const auto of_state = cuts(range.elements, state);
+void cut(const Range& range, const Ends& of_parameters, const Ends& of_state, Pieces& pieces) {
   std::vector<std::uint64_t> ends(of_parameters.begin(), of_parameters.end());
   if (!range.frozen) ends.insert(ends.end(), of_state.begin(), of_state.end());
   std::sort(ends.begin(), ends.end());
   std::uint64_t done = 0;
   for (const std::uint64_t end : ends) {
-    if (end == done) continue;
+    if (end <= done) continue;
     Piece piece;
     piece.first = range.first + done;
     piece.elements = end - done;
@@ -290,7 +297,8 @@ void place_waiting(Program& program, int unit, Pieces& pieces, const Pieces* abo
 }  // namespace
 
 std::vector<Pieces> place_model_states(Program& program, const Plan& plan, const Shards& shards,
-                                       const OrderOfWork& work, Activations& activations) {
+                                       const OrderOfWork& work, const DriveShares& drives,
+                                       Activations& activations) {
   const Problem& problem = program.problem();
   const int layers = static_cast<int>(problem.model.layers);
   const auto ranges = ranges_by_unit(problem, shards, work);
@@ -318,14 +326,20 @@ std::vector<Pieces> place_model_states(Program& program, const Plan& plan, const
                                : is_little && rest.gpu == 0 ? Share{.host = 1}
                                : plan.parameters.by_tensor  ? tensors.place(range.elements, rest)
                                                             : rest;
-      cut(range, parameters, state, all.back());
+      Ends of_parameters = cuts(range.elements, parameters, drives);
+      // The checkpoint's own files are on one set of drives.
+      if (range.frozen && problem.frozen_in_place) {
+        const auto first = of_parameters.begin() + static_cast<std::ptrdiff_t>(Tier::ssd);
+        std::fill(first, of_parameters.end(), range.elements);
+      }
+      cut(range, of_parameters, cuts(range.elements, state, drives), all.back());
     }
     // The GPU's updates take gradients where they are.
     if (state_rests_on_gpu(plan, unit, layers)) {
       for (Piece& piece : all.back()) piece.delayed = false;
     }
     for (Piece& piece : all.back()) {
-      if (is_outer || piece.parameters_at != Tier::ssd) continue;
+      if (is_outer || !is_drives(piece.parameters_at)) continue;
       if (in_host + piece.elements <= plan.parameters.first_in_host)
         piece.parameters_at = Tier::host;
       in_host += piece.elements;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "policies/movement/activations.hpp"
+#include "policies/movement/drive_shares.hpp"
 #include "policies/movement/pieces.hpp"
 #include "policies/movement/plan.hpp"
 #include "policies/movement/shards.hpp"
@@ -22,6 +23,7 @@ namespace spillway {
 // delayed parameters of the layer above, which the update after this one will write. What neither
 // holds has memory of its own. (GreedySnake, arXiv 2512.17570, and its first author's public code.)
 std::vector<Pieces> place_model_states(Program& program, const Plan& plan, const Shards& shards,
-                                       const OrderOfWork& work, Activations& activations);
+                                       const OrderOfWork& work, const DriveShares& drives,
+                                       Activations& activations);
 
 }  // namespace spillway

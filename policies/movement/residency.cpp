@@ -20,10 +20,11 @@ namespace {
 
 // Where a training's state rests, for a program that evaluates it.
 struct TrainedState {
-  TrainedState(Program& program, const Plan& plan, const Shards& shards, const OrderOfWork& work)
+  TrainedState(Program& program, const Plan& plan, const Shards& shards, const OrderOfWork& work,
+               const DriveShares& drives)
       : times(program.problem(), plan, work),
-        activations(program, plan, work, times),
-        units(place_model_states(program, plan, shards, work, activations)) {}
+        activations(program, plan, work, times, drives),
+        units(place_model_states(program, plan, shards, work, drives, activations)) {}
 
   Timetable times;
   Activations activations;
@@ -38,11 +39,13 @@ class Emission {
         work_(work),
         shards_(program.problem(), plan),
         times_(program.problem(), plan, work),
-        trained_(trained ? std::make_unique<const TrainedState>(program, plan, shards_, *trained)
+        drives_(program.problem(), plan, shards_),
+        trained_(trained ? std::make_unique<const TrainedState>(program, plan, shards_, *trained,
+                                                                drives_)
                          : nullptr),
-        activations_(program, plan, work, times_),
+        activations_(program, plan, work, times_, drives_),
         units_(trained_ ? trained_->units
-                        : place_model_states(program, plan, shards_, work, activations_)),
+                        : place_model_states(program, plan, shards_, work, drives_, activations_)),
         slots_(take_state_slots(program, plan, work, times_, units_)),
         gradients_(program, plan, shards_, work, times_, slots_, units_),
         parameters_(program, plan, shards_, work, times_, gradients_, units_),
@@ -221,6 +224,7 @@ class Emission {
   const OrderOfWork& work_;
   Shards shards_;
   Timetable times_;
+  DriveShares drives_;
   std::unique_ptr<const TrainedState> trained_;  // null: of this program
   Activations activations_;
   Units units_;

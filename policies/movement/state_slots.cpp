@@ -17,7 +17,7 @@ void take_host_slots(Program& program, const Plan& plan, const OrderOfWork& work
     if (event.is_wait) continue;
     std::uint64_t bytes = 0;
     for_pieces(units, work, work.updates[event.update], [&](int, const Piece& piece) {
-      if (piece.state_at == Tier::ssd) bytes += piece.state.bytes;
+      if (is_drives(piece.state_at)) bytes += piece.state.bytes;
       if (with_gradients) bytes += piece.elements * gradient_bytes;
     });
     std::uint64_t& slot = most[event.in_step % count];

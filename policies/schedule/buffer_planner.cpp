@@ -255,6 +255,7 @@ Packed pack_first_steps(std::span<const Task> tasks, std::span<const BufferInfo>
                         const MemoryUse& use, const TierBytes& capacity, TaskId at_most) {
   Packed packed;
   for (std::size_t tier = 0; tier < tier_count; ++tier) {
+    if (use.extent[tier] == 0) continue;
     const bool fits = use.extent[tier] <= capacity[tier];
     const std::uint64_t part = tier == index_of(Tier::gpu) ? 32 : 64;
     const std::uint64_t most = fits ? use.extent[tier] - use.extent[tier] / part : capacity[tier];
@@ -297,13 +298,19 @@ MemoryPlan plan_memory(std::span<const Task> tasks, std::span<const Access> acce
   const auto is_tight = [&](std::size_t tier) {
     return plan.use.extent[tier] - plan.use.live_peak[tier] <= plan.use.live_peak[tier] / 256;
   };
-  if (is_tight(0) && is_tight(1) && is_tight(2)) return plan;
+  const auto all_tiers = [](const auto& holds) {
+    for (std::size_t tier = 0; tier < tier_count; ++tier) {
+      if (!holds(tier)) return false;
+    }
+    return true;
+  };
+  if (all_tiers(is_tight)) return plan;
   std::vector<BufferInfo> others = buffers;
   take_smaller(plan, buffers, plan_memory(events, others, Layout::from_both_ends), others);
   const auto fits = [&](std::size_t tier) { return plan.use.extent[tier] <= capacity[tier]; };
   // What comes after the first steps may not fit where they do: then they are packed tightest.
   for (const TaskId at_most : {64u, 0u}) {
-    if (at_most == 0 && fits(0) && fits(1) && fits(2)) break;
+    if (at_most == 0 && all_tiers(fits)) break;
     const Packed packed = pack_first_steps(tasks, buffers, plan.use, capacity, at_most);
     if (packed.offsets.empty()) continue;
     take_smaller(plan, buffers, plan_memory(events, others, Layout::from_beginning, packed),

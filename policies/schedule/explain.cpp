@@ -25,11 +25,11 @@ void write_placement(std::ostream& out, const Schedule& schedule) {
                        bytes_text(bytes));
   }
   out << "Memory, peak of capacity:\n";
-  for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd}) {
+  for (const Tier tier : memories_of(schedule.problem().machine)) {
     const TierUse& use = schedule.use(tier);
     out << fmt::format("  {:<5} {:>10} of {}{}{}\n", to_string(tier), bytes_text(use.peak_bytes),
                        bytes_text(use.capacity_bytes),
-                       tier == Tier::ssd ? "  without copies for commits, if any" : "",
+                       is_drives(tier) ? "  without copies for commits, if any" : "",
                        use.peak_bytes > use.capacity_bytes ? "  DOES NOT FIT" : "");
   }
 }

@@ -18,8 +18,12 @@ constexpr std::size_t index_of(Lane lane) { return static_cast<std::size_t>(lane
 class Dependencies {
  public:
   Dependencies(std::span<const Access> accesses, std::span<const BufferInfo> buffers,
-               std::span<const MemoryPlanner::Block> blocks)
-      : accesses_(accesses), buffers_(buffers), blocks_(blocks), places_(buffers.size(), none) {
+               std::span<const MemoryPlanner::Block> blocks, std::size_t lanes)
+      : accesses_(accesses),
+        buffers_(buffers),
+        blocks_(blocks),
+        lanes_(lanes),
+        places_(buffers.size(), none) {
     last_on_lane_.fill(none);
     for (Predecessors& lane : waited_for_) lane.fill(none);
     pending_barrier_.fill(none);
@@ -43,7 +47,7 @@ class Dependencies {
       }
     }
     if (task.kind == TaskKind::barrier) {
-      for (std::size_t lane = 0; lane < predecessors.size(); ++lane) {
+      for (std::size_t lane = 0; lane < lanes_; ++lane) {
         if (task.waits_for().contains(static_cast<Lane>(lane)))
           predecessors[lane] = last_on_lane_[lane];
         if (task.holds().contains(static_cast<Lane>(lane))) pending_barrier_[lane] = id;
@@ -55,7 +59,7 @@ class Dependencies {
     const std::size_t own = index_of(task.lane);
     last_on_lane_[own] = id;
     predecessors[own] = none;
-    for (std::size_t lane = 0; lane < predecessors.size(); ++lane) {
+    for (std::size_t lane = 0; lane < lanes_; ++lane) {
       TaskId& waited = waited_for_[own][lane];
       if (predecessors[lane] == none) continue;
       if (waited != none && predecessors[lane] <= waited) {
@@ -86,6 +90,7 @@ class Dependencies {
   std::span<const Access> accesses_;
   std::span<const BufferInfo> buffers_;
   std::span<const MemoryPlanner::Block> blocks_;
+  std::size_t lanes_;  // that tasks may be on
   std::vector<AccessHistory::Place> places_;  // by buffer, from its first task on
   std::array<std::vector<AccessHistory::Place>, tier_count> place_of_block_;  // the last one there
   std::array<AccessHistory, tier_count> tiers_;
@@ -96,8 +101,22 @@ class Dependencies {
 
 }  // namespace
 
+std::vector<Tier> memories_of(const Machine& machine) {
+  std::vector<Tier> all;
+  for (int tier = 0; tier < machine.memories(); ++tier) all.push_back(static_cast<Tier>(tier));
+  return all;
+}
+
+std::size_t lane_count_of(const Problem& problem) {
+  return static_cast<std::size_t>(lane_count_of(
+      problem.workload.ranks, problem.workload.pipeline, problem.machine.drive_sets()));
+}
+
 TierBytes capacities(const Machine& machine) {
-  return {machine.gpu.memory, machine.host.memory, machine.ssd.capacity};
+  TierBytes bytes{machine.gpu.memory, machine.host.memory};
+  for (int set = 0; set < most_drive_sets; ++set)
+    bytes[index_of(drives_tier(set))] = machine.drives(set).capacity;
+  return bytes;
 }
 
 TierBytes Program::live_peaks() const {
@@ -137,16 +156,17 @@ const MemoryUse& Program::plan_memory() {
 Schedule Program::finish(std::string policy, int steps, std::uint64_t tasks_of_trials) && {
   const MemoryUse use = plan_memory();
   auto data = std::make_shared<Schedule::Data>();
-  Dependencies dependencies(accesses_, buffers_, plan_->blocks);
+  const std::size_t lanes = lane_count_of(problem_);
+  Dependencies dependencies(accesses_, buffers_, plan_->blocks, lanes);
   std::vector<TaskId> sources;  // of the edges into each task, task by task
   sources.reserve(tasks_.size() / 4 * 5);
   data->predecessor_counts.resize(tasks_.size(), 0);
   for (TaskId id = 0; id < tasks_.size(); ++id) {
     const Task& task = tasks_[id];
     const Predecessors predecessors = dependencies.next(id, task);
-    for (const TaskId predecessor : predecessors) {
-      if (predecessor == none) continue;
-      sources.push_back(predecessor);
+    for (std::size_t lane = 0; lane < lanes; ++lane) {
+      if (predecessors[lane] == none) continue;
+      sources.push_back(predecessors[lane]);
       ++data->predecessor_counts[id];
     }
   }

@@ -10,7 +10,10 @@
 namespace spillway {
 
 TierUses tier_uses(const Schedule& schedule) {
-  return {schedule.use(Tier::gpu), schedule.use(Tier::host), schedule.use(Tier::ssd)};
+  TierUses uses;
+  for (std::size_t tier = 0; tier < uses.size(); ++tier)
+    uses[tier] = schedule.use(static_cast<Tier>(tier));
+  return uses;
 }
 
 std::int64_t free_bytes(const TierUse& use) {

@@ -23,16 +23,9 @@ Access access(Slice slice, Role role, Mode mode) {
   return {slice.buffer.id, role, mode, slice.offset, slice.bytes};
 }
 
-struct Hop {
-  TaskKind kind;
-  Lane lane;
-};
-
-Hop hop(Tier from, Tier to) {
-  if (from == Tier::host && to == Tier::gpu) return {TaskKind::h2d, Lane::pcie_h2d};
-  if (from == Tier::gpu && to == Tier::host) return {TaskKind::d2h, Lane::pcie_d2h};
-  if (from == Tier::ssd && to == Tier::host) return {TaskKind::read, Lane::ssd_read};
-  if (from == Tier::host && to == Tier::ssd) return {TaskKind::write, Lane::ssd_write};
+const Route& hop(Tier from, Tier to) {
+  const Route* const route = find_route(from, to);
+  if (route != nullptr) return *route;
   bug("a copy is one hop along ssd - host - gpu", __FILE__, __LINE__,
       fmt::format("{} to {}", to_string(from), to_string(to)));
 }
@@ -207,12 +200,12 @@ void Program::expect_steps(int steps) {
 
 TaskId Program::copy(Slice from, Slice to, int layer, int micro_batch) {
   SPILLWAY_ASSERT(from.bytes == to.bytes && from.bytes > 0);
-  const Hop move = hop(tier(from), tier(to));
+  const Route& move = hop(tier(from), tier(to));
   require_tier(from, tier(from), "copy source");
   require_tier(to, tier(to), "copy destination");
   Task task;
   task.kind = move.kind;
-  task.lane = move.lane;
+  task.lane = move.engine;
   task.layer = layer;
   task.micro_batch = micro_batch;
   task.bytes = from.bytes;
@@ -384,7 +377,7 @@ TaskId Program::optimizer(int unit, std::uint64_t first_element, std::uint64_t e
                           Slice gradient, Slice head_gradient, Slice optimizer_state,
                           Slice parameters, int update) {
   const Tier where = tier(optimizer_state);
-  SPILLWAY_ASSERT(where != Tier::ssd);
+  SPILLWAY_ASSERT(!is_drives(where));
   require_tier(gradient, where, "optimizer gradient");
   require_tier(parameters, where, "optimizer parameters");
   if (head_gradient.valid()) require_tier(head_gradient, where, "optimizer head gradient");
@@ -425,7 +418,7 @@ void Program::gradient_complete(int unit, Slice gradient, Slice head_gradient) {
   SPILLWAY_ASSERT(!norms.known[index], "the gradient of a unit is complete once a step");
   norms.known[index] = true;
   const Tier where = tier(gradient);
-  SPILLWAY_ASSERT(where != Tier::ssd);
+  SPILLWAY_ASSERT(!is_drives(where));
   require_tier(gradient, where, "complete gradient");
   SPILLWAY_ASSERT(problem_.workload.ranks > 1 ||
                   gradient.bytes == trained_of(unit) * problem_.gradient_bytes());
@@ -479,10 +472,10 @@ TaskId Program::barrier(LaneSet waits_for, LaneSet holds, std::int64_t host_ns) 
     waits_for = waits_for.without(lanes_of_stages);
     holds = holds.without(lanes_of_stages);
   }
+  const LaneSet absent = lanes_of_no_drives(problem_.machine.drive_sets());
   Task task;
   task.kind = TaskKind::barrier;
-  task.available = waits_for.bits();
-  task.saves = holds.bits();
+  task.set_lanes(waits_for.without(absent), holds.without(absent));
   task.lane = Lane::host_sync;
   task.params = static_cast<std::uint64_t>(host_ns);
   return emit(task, {});

@@ -34,6 +34,7 @@ bool Schedule::suits(const Machine& machine) const {
   const TierBytes one = capacities(problem_->machine), other = capacities(machine);
   constexpr auto ssd = static_cast<std::size_t>(Tier::ssd);
   return std::equal(one.begin(), one.begin() + ssd, other.begin()) &&
+         std::equal(one.begin() + ssd + 1, one.end(), other.begin() + ssd + 1) &&
          (one[ssd] == other[ssd] || data_->first_ssd_extent <= std::min(one[ssd], other[ssd]));
 }
 
@@ -72,16 +73,9 @@ bool Schedule::fits() const {
 
 namespace {
 
-const char* key(Tier tier) {
-  switch (tier) {
-    case Tier::gpu:
-      return "gpu.memory";
-    case Tier::host:
-      return "host.memory";
-    case Tier::ssd:
-      return "ssd.capacity";
-  }
-  SPILLWAY_ASSERT(false);
+std::string key(Tier tier) {
+  if (is_drives(tier)) return drive_set_key(drive_set(tier), "capacity");
+  return tier == Tier::gpu ? "gpu.memory" : "host.memory";
 }
 
 // How much host memory leaves so many bytes beside what is reserved.
@@ -95,7 +89,7 @@ std::uint64_t installed_for(const Machine::Host& host, std::uint64_t bytes) {
 Message settings_that_fit(const Schedule& schedule) {
   const Machine& machine = schedule.problem().machine;
   Message text;
-  for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd}) {
+  for (const Tier tier : memories_of(machine)) {
     const TierUse& use = schedule.use(tier);
     if (use.peak_bytes <= use.capacity_bytes) continue;
     std::uint64_t bytes = use.peak_bytes;
@@ -161,7 +155,7 @@ std::string largest_live(const Schedule& schedule, Tier tier) {
 void Schedule::require_fit() const {
   // What lacks most, of what there is, comes first.
   std::vector<Tier> lacking;
-  for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd}) {
+  for (const Tier tier : memories_of(problem().machine)) {
     if (use(tier).peak_bytes > use(tier).capacity_bytes) lacking.push_back(tier);
   }
   if (lacking.empty()) return;

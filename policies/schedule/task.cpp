@@ -1,5 +1,8 @@
 #include "policies/schedule/task.hpp"
 
+#include <array>
+#include <utility>
+
 #include "base/errors.hpp"
 
 namespace spillway {
@@ -11,9 +14,10 @@ const char* to_string(Tier tier) {
     case Tier::host:
       return "host";
     case Tier::ssd:
-      return "ssd";
+      break;
   }
-  SPILLWAY_ASSERT(false);
+  SPILLWAY_ASSERT(static_cast<int>(tier) < tier_count);
+  return drive_set_name(drive_set(tier));
 }
 
 const char* to_string(Lane lane) {
@@ -47,7 +51,34 @@ const char* to_string(Lane lane) {
     case Lane::stage_gradient_out:
       return "stage.grad_out";
   }
-  SPILLWAY_ASSERT(false);
+  static_assert(most_drive_sets == 4);
+  constexpr std::array<const char*, 2 * (most_drive_sets - 1)> of_more_drives = {
+      "ssd2.read", "ssd2.write", "ssd3.read", "ssd3.write", "ssd4.read", "ssd4.write"};
+  SPILLWAY_ASSERT(static_cast<int>(lane) < lane_count);
+  return of_more_drives[static_cast<std::size_t>(lane) - lane_count_of_stages];
+}
+
+const Route* find_route(Tier from, Tier to) {
+  // By the number of memories, so that a look-up is two steps.
+  static const auto routes = [] {
+    std::array<std::array<Route, tier_count>, tier_count> all{};
+    std::array<std::array<bool, tier_count>, tier_count> known{};
+    const auto add = [&](const Route& route) {
+      all[static_cast<std::size_t>(route.from)][static_cast<std::size_t>(route.to)] = route;
+      known[static_cast<std::size_t>(route.from)][static_cast<std::size_t>(route.to)] = true;
+    };
+    add({Tier::host, Tier::gpu, TaskKind::h2d, Lane::pcie_h2d});
+    add({Tier::gpu, Tier::host, TaskKind::d2h, Lane::pcie_d2h});
+    for (int set = 0; set < most_drive_sets; ++set) {
+      add({drives_tier(set), Tier::host, TaskKind::read, read_lane(set)});
+      add({Tier::host, drives_tier(set), TaskKind::write, write_lane(set)});
+    }
+    return std::pair(all, known);
+  }();
+  const auto at = [&](const auto& table) {
+    return &table[static_cast<std::size_t>(from)][static_cast<std::size_t>(to)];
+  };
+  return *at(routes.second) ? at(routes.first) : nullptr;
 }
 
 const char* to_string(TaskKind kind) {

@@ -5,10 +5,24 @@
 #include <initializer_list>
 #include <string>
 
+#include "policies/machine/drive_sets.hpp"
+
 namespace spillway {
 
+// A memory, by its place in the machine's list: that of the GPU, that of the host, then each of its
+// sets of drives, of which ssd is the first.
 enum class Tier : std::uint8_t { gpu, host, ssd };
-inline constexpr int tier_count = 3;
+inline constexpr int tier_count = 2 + most_drive_sets;  // at most
+constexpr Tier drives_tier(int set) {
+  return static_cast<Tier>(static_cast<int>(Tier::ssd) + set);
+}
+constexpr bool is_drives(Tier tier) { return tier >= Tier::ssd; }
+// Of a tier of drives.
+constexpr int drive_set(Tier tier) {
+  return static_cast<int>(tier) - static_cast<int>(Tier::ssd);
+}
+// Of a machine with so many sets: its tiers are the first ones.
+constexpr int tier_count_of(int drive_sets) { return 2 + (drive_sets > 1 ? drive_sets : 1); }
 
 // A queue that runs its tasks one after another, in program order.
 enum class Lane : std::uint8_t {
@@ -30,55 +44,85 @@ enum class Lane : std::uint8_t {
   stage_out,
   stage_gradient_in,
   stage_gradient_out
+  // Then, of each set of drives but the first, reads and writes: read_lane(), write_lane().
 };
-inline constexpr int lane_count = 14;
-// Lanes that come first, which one rank has by itself; and those that ranks have.
-inline constexpr int lane_count_of_one_rank = 7, lane_count_of_ranks = 10;
-constexpr int lane_count_of(std::int64_t ranks, std::int64_t pipeline) {
-  return pipeline > 1 ? lane_count : ranks > 1 ? lane_count_of_ranks : lane_count_of_one_rank;
+// Lanes that come first, which one rank has by itself; those that ranks have, and stages.
+inline constexpr int lane_count_of_one_rank = 7, lane_count_of_ranks = 10, lane_count_of_stages = 14;
+inline constexpr int lane_count = lane_count_of_stages + 2 * (most_drive_sets - 1);  // at most
+constexpr int lane_count_of(std::int64_t ranks, std::int64_t pipeline, int drive_sets) {
+  return drive_sets > 1 ? lane_count_of_stages + 2 * (drive_sets - 1)
+         : pipeline > 1 ? lane_count_of_stages
+         : ranks > 1    ? lane_count_of_ranks
+                        : lane_count_of_one_rank;
+}
+// The engines of a set of drives.
+constexpr Lane read_lane(int set) {
+  return set == 0 ? Lane::ssd_read : static_cast<Lane>(lane_count_of_stages + 2 * (set - 1));
+}
+constexpr Lane write_lane(int set) {
+  return set == 0 ? Lane::ssd_write : static_cast<Lane>(lane_count_of_stages + 2 * (set - 1) + 1);
+}
+constexpr bool is_drive_lane(Lane lane) {
+  return lane == Lane::ssd_read || lane == Lane::ssd_write ||
+         static_cast<int>(lane) >= lane_count_of_stages;
+}
+// Of a lane of drives.
+constexpr int drive_set(Lane lane) {
+  const int index = static_cast<int>(lane);
+  return index < lane_count_of_stages ? 0 : 1 + (index - lane_count_of_stages) / 2;
+}
+constexpr bool is_read_lane(Lane lane) {
+  return is_drive_lane(lane) && lane == read_lane(drive_set(lane));
 }
 
 class LaneSet {
  public:
   constexpr LaneSet() = default;
   constexpr LaneSet(std::initializer_list<Lane> lanes) {
-    for (const Lane lane : lanes) bits_ = static_cast<std::uint16_t>(bits_ | bit(lane));
+    for (const Lane lane : lanes) bits_ |= bit(lane);
   }
   static constexpr LaneSet all() {
     LaneSet set;
     set.bits_ = (1u << lane_count) - 1;
     return set;
   }
-  static constexpr LaneSet of_bits(std::uint16_t bits) {
+  static constexpr LaneSet of_bits(std::uint32_t bits) {
     LaneSet set;
     set.bits_ = bits;
     return set;
   }
   constexpr LaneSet with(Lane lane) const {
     LaneSet set;
-    set.bits_ = static_cast<std::uint16_t>(bits_ | bit(lane));
+    set.bits_ = bits_ | bit(lane);
     return set;
   }
   constexpr LaneSet without(LaneSet others) const {
     LaneSet set;
-    set.bits_ = static_cast<std::uint16_t>(bits_ & ~others.bits_);
+    set.bits_ = bits_ & ~others.bits_;
     return set;
   }
   constexpr bool contains(Lane lane) const { return (bits_ & bit(lane)) != 0; }
-  constexpr std::uint16_t bits() const { return bits_; }
+  constexpr std::uint32_t bits() const { return bits_; }
   bool operator==(const LaneSet&) const = default;
 
  private:
-  static constexpr std::uint16_t bit(Lane lane) {
-    return static_cast<std::uint16_t>(1u << static_cast<unsigned>(lane));
-  }
-  std::uint16_t bits_ = 0;
+  static constexpr std::uint32_t bit(Lane lane) { return 1u << static_cast<unsigned>(lane); }
+  std::uint32_t bits_ = 0;
 };
+static_assert(lane_count <= 32, "a LaneSet has a bit for each");
 
 // The lanes that only several ranks have; and those that only stages of a pipeline have.
 inline constexpr LaneSet lanes_of_ranks{Lane::ranks_gather, Lane::ranks_reduce, Lane::ranks_spread};
 inline constexpr LaneSet lanes_of_stages{Lane::stage_in, Lane::stage_out, Lane::stage_gradient_in,
                                          Lane::stage_gradient_out};
+
+// Those of sets of drives that a machine with so many sets does not have.
+constexpr LaneSet lanes_of_no_drives(int drive_sets) {
+  LaneSet lanes;
+  for (int set = drive_sets > 1 ? drive_sets : 1; set < most_drive_sets; ++set)
+    lanes = lanes.with(read_lane(set)).with(write_lane(set));
+  return lanes;
+}
 
 enum class TaskKind : std::uint8_t {
   embed_forward,  // parameters -> output (b, T, C)
@@ -163,6 +207,16 @@ const char* to_string(Lane lane);        // "gpu.compute"
 const char* to_string(TaskKind kind);    // "embed_forward"
 const char* to_string(Phase phase);      // "forward"
 const char* to_string(BufferKind kind);  // "parameters"
+
+// One hop of a copy: a task of that kind on that engine moves bytes from the one memory to the
+// other.
+struct Route {
+  Tier from = Tier::gpu, to = Tier::host;
+  TaskKind kind = TaskKind::h2d;
+  Lane engine = Lane::pcie_h2d;
+};
+// Null where no single hop leads from one to the other.
+const Route* find_route(Tier from, Tier to);
 
 using TaskId = std::uint32_t;
 using BufferId = std::uint32_t;
@@ -255,11 +309,22 @@ struct Task {
   double flops = 0;                 // compute
   std::uint64_t params = 0;         // optimizer: elements updated; barrier: what a framework's
                                     // host thread does meanwhile, in ns
-  std::uint64_t first_element = 0;  // optimizer: first element in the unit
+  std::uint64_t first_element = 0;  // optimizer: first element in the unit; barrier: lanes beyond
+                                    // those that available and saves have bits for
 
   // Of a barrier: the lanes whose earlier tasks it waits for, and whose later tasks wait for it.
-  LaneSet waits_for() const { return LaneSet::of_bits(available); }
-  LaneSet holds() const { return LaneSet::of_bits(saves); }
+  LaneSet waits_for() const {
+    return LaneSet::of_bits(available | (static_cast<std::uint32_t>(first_element) & 0xffffu)
+                                            << 16);
+  }
+  LaneSet holds() const {
+    return LaneSet::of_bits(saves | static_cast<std::uint32_t>(first_element >> 16) << 16);
+  }
+  void set_lanes(LaneSet waits_for, LaneSet holds) {
+    available = static_cast<std::uint16_t>(waits_for.bits());
+    saves = static_cast<std::uint16_t>(holds.bits());
+    first_element = waits_for.bits() >> 16 | (holds.bits() >> 16) << 16;
+  }
 };
 static_assert(sizeof(Task) == 64, "a schedule has millions");
 

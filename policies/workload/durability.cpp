@@ -32,16 +32,22 @@ std::uint64_t record_file_bytes(std::uint64_t record) {
 StoreBytes store_bytes(std::span<const Schedule* const> schedules, bool durable) {
   SPILLWAY_ASSERT(!schedules.empty());
   StoreBytes bytes;
-  for (const Schedule* schedule : schedules)
-    bytes.tier = std::max(bytes.tier, schedule->use(Tier::ssd).peak_bytes);
+  for (int set = 0; set < most_drive_sets; ++set) {
+    std::uint64_t& on_set = bytes.on_set[static_cast<std::size_t>(set)];
+    for (const Schedule* schedule : schedules)
+      on_set = std::max(on_set, schedule->use(drives_tier(set)).peak_bytes);
+    bytes.tier += on_set;
+  }
   const Schedule& first = *schedules[0];
   for (const HomePart& home : first.homes()) {
-    const bool on_ssd = first.buffers()[home.where.buffer.id].tier == Tier::ssd;
+    const Tier tier = first.buffers()[home.where.buffer.id].tier;
+    const bool on_ssd = is_drives(tier);
     if (on_ssd && !(home.frozen && first.problem().frozen_in_place))
       bytes.first_fill += home.where.bytes;
     if (!durable || home.kind != BufferKind::optimizer_state) continue;
     if (on_ssd) {
       bytes.second_copies += home.where.bytes;
+      bytes.on_set[static_cast<std::size_t>(drive_set(tier))] += home.where.bytes;
     } else {
       bytes.memory_copies += 2 * home.where.bytes;
     }
@@ -50,7 +56,15 @@ StoreBytes store_bytes(std::span<const Schedule* const> schedules, bool durable)
     bytes.record = record_bytes(first.homes());
     bytes.records = record_file_bytes(bytes.record);
   }
+  bytes.on_set[0] += bytes.memory_copies + bytes.records;
   return bytes;
+}
+
+int StoreBytes::lacking(const Machine& machine) const {
+  for (int set = 0; set < most_drive_sets; ++set) {
+    if (on_set[static_cast<std::size_t>(set)] > machine.drives(set).capacity) return set;
+  }
+  return -1;
 }
 
 StoreBytes store_bytes(const Schedule& schedule, bool durable) {

@@ -3,6 +3,7 @@
 // bytes is a question of cost (policies/cost/commit_interval.hpp).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -28,16 +29,21 @@ Durability parse_durability(const std::string& text);
 
 // Bytes that a training takes of its store.
 struct StoreBytes {
-  std::uint64_t tier = 0;           // the ssd tier, as the schedules planned it
-  std::uint64_t second_copies = 0;  // of optimizer state that rests in the ssd tier
+  std::uint64_t tier = 0;           // what rests on drives, as the schedules planned it
+  std::uint64_t second_copies = 0;  // of optimizer state that rests on drives
   std::uint64_t memory_copies = 0;  // both copies of optimizer state that rests in memory
   std::uint64_t record = 0;         // one commit record, to a few kilobytes
   std::uint64_t records = 0;        // the file of two of them, in whole blocks
-  std::uint64_t first_fill = 0;     // what is written to the ssd tier before the first step
+  std::uint64_t first_fill = 0;     // what is written to the drives before the first step
+  // Of all(), on each set of drives: what rests there, with its second copies; and on the first all
+  // copies of what rests in memory, and the records.
+  std::array<std::uint64_t, most_drive_sets> on_set{};
 
   // Of all stripes together: the size of StoreLayout, to the byte.
   std::uint64_t address_space() const { return tier + second_copies + memory_copies; }
   std::uint64_t all() const { return address_space() + records; }
+  // The first set of drives that has no room for its part; none: -1.
+  int lacking(const Machine& machine) const;
   // What one commit copies from memory, and with it its record.
   std::uint64_t captured() const { return memory_copies / 2; }
   std::uint64_t written_by_commit() const { return captured() + records / 2; }

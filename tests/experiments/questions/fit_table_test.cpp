@@ -10,7 +10,7 @@
 namespace spillway {
 namespace {
 
-constexpr std::array<Tier, tier_count> tiers = {Tier::gpu, Tier::host, Tier::ssd};
+constexpr std::array tiers = {Tier::gpu, Tier::host, Tier::ssd};
 
 ProblemRequest tiny_request() {
   ProblemRequest request;
