@@ -32,6 +32,22 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 std::string_view after_last_dot(std::string_view name) { return name.substr(name.rfind('.') + 1); }
 
+// Without those that are another one with a number ("ssd2.read" beside "ssd.read"), unless the name
+// has a number, too.
+std::vector<std::string> without_numbered(std::string_view name,
+                                          const std::vector<std::string>& known) {
+  constexpr const char* digits = "0123456789";
+  if (name.find_first_of(digits) != std::string_view::npos) return known;
+  std::vector<std::string> plain;
+  for (const std::string& one : known) {
+    std::string without = one;
+    std::erase_if(without, [&](char c) { return c >= '0' && c <= '9'; });
+    if (without == one || std::find(known.begin(), known.end(), without) == known.end())
+      plain.push_back(one);
+  }
+  return plain;
+}
+
 }  // namespace
 
 std::vector<std::string> near_names(std::string_view name, const std::vector<std::string>& known) {
@@ -45,7 +61,7 @@ std::vector<std::string> near_names(std::string_view name, const std::vector<std
     return longer - shorter > limit ? longer : edit_distance(name, other);
   };
   const bool has_section = name.find('.') != std::string_view::npos;
-  for (const std::string& candidate : known) {
+  for (const std::string& candidate : without_numbered(name, known)) {
     std::size_t distance = distance_to(candidate);
     if (!has_section) distance = std::min(distance, distance_to(after_last_dot(candidate)));
     if (distance <= limit && distance < name.size()) found.emplace_back(distance, candidate);
@@ -60,7 +76,7 @@ std::vector<std::string> near_names(std::string_view name, const std::vector<std
 
 std::string unknown_name_hint(std::string_view name, const std::vector<std::string>& known) {
   const std::vector<std::string> near = near_names(name, known);
-  if (near.empty()) return fmt::format("known: {}", fmt::join(known, ", "));
+  if (near.empty()) return fmt::format("known: {}", fmt::join(without_numbered(name, known), ", "));
   return fmt::format("did you mean {}?", fmt::join(near, " or "));
 }
 

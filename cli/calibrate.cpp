@@ -79,11 +79,13 @@ void print_summary(const Machine& m, const IoChoice& io, const std::string& out)
                format_bytes(static_cast<double>(m.gpu.memory)), m.gpu.adam_params_per_second / 1e9,
                format_seconds(static_cast<double>(m.gpu.launch_ns) / 1e9));
   }
-  if (m.ssd.count > 0) {
-    fmt::print("  ssd          read {}, write {}, both {}\n", format_bytes_per_second(m.ssd.read),
-               format_bytes_per_second(m.ssd.write), both_text(m.ssd));
-    fmt::print("  {}\n", io_line(io));
+  for (int set = 0; set < m.drive_sets(); ++set) {
+    const Machine::Ssd& drives = m.drives(set);
+    fmt::print("  {:<12} read {}, write {}, both {}\n", drive_set_name(set),
+               format_bytes_per_second(drives.read), format_bytes_per_second(drives.write),
+               both_text(drives));
   }
+  if (m.ssd.count > 0) fmt::print("  {}\n", io_line(io));
   for (const TrialTime& trial : m.trials) {
     fmt::print(
         "  trial        {}, batch {}: predicted {}, took {}: {:+.1f} %\n", trial.policy,

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "base/errors.hpp"
 #include "base/units.hpp"
@@ -110,8 +111,10 @@ ordered_json to_json(const Inspection& i) {
   for (const fs::path& directory : i.point.location.directories)
     json["directories"].push_back(directory.string());
   const auto bytes = bytes_by_tier(record);
-  for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd})
-    json["state_bytes"][to_string(tier)] = bytes[static_cast<std::size_t>(tier)];
+  for (std::size_t tier = 0; tier < bytes.size(); ++tier) {
+    if (tier <= static_cast<std::size_t>(Tier::ssd) || bytes[tier] > 0)
+      json["state_bytes"][to_string(static_cast<Tier>(tier))] = bytes[tier];
+  }
   json["verified"] = i.verified;
   json["bad_chunks"] = ordered_json::array();
   for (const BadChunk& chunk : i.bad) {
@@ -143,8 +146,10 @@ void print(const Inspection& i) {
   fmt::print(
       "  {} on disk; optimizer state of {} that rests on the ssd, {} in host memory, {} in "
       "gpu memory{}\n",
-      size_text(record.identity.store_bytes), size_text(bytes[2]), size_text(bytes[1]),
-      size_text(bytes[0]), t.workload.moments == MomentWidth::bf16 ? ", moments in bf16" : "");
+      size_text(record.identity.store_bytes),
+      size_text(std::accumulate(bytes.begin() + 2, bytes.end(), std::uint64_t{0})),
+      size_text(bytes[1]), size_text(bytes[0]),
+      t.workload.moments == MomentWidth::bf16 ? ", moments in bf16" : "");
   if (record.version == 0) {
     fmt::print("  no step is done: the state follows from the seed\n");
   } else if (i.verified && i.bad.empty()) {

@@ -32,9 +32,7 @@ Owner owner_of(const std::string& resource) {
 }
 
 // Whether a rank alone may do what is on that lane as fast as the whole node does.
-bool is_of_node(Lane lane) {
-  return lane == Lane::cpu_optimizer || is_drive_lane(lane);
-}
+bool is_of_node(Lane lane) { return lane == Lane::cpu_optimizer || is_drive_lane(lane); }
 
 // Whether a task runs together with tasks of other ranks.
 bool meets_others(const Task& task) { return is_collective(task.kind) || is_message(task.kind); }

@@ -90,7 +90,8 @@ void add_margins(Json& json, const TierUses& memory) {
     return value ? Json(*value) : Json(nullptr);
   };
   for (std::size_t t = 0; t < memory.size(); ++t)
-    json["memory"][to_string(static_cast<Tier>(t))]["margin"] = number(free_share(memory[t]));
+    if (const char* const tier = to_string(static_cast<Tier>(t)); json["memory"].contains(tier))
+      json["memory"][tier]["margin"] = number(free_share(memory[t]));
   const FitMargin margin = fit_margin(memory);
   json["tightest"] = to_string(margin.tier);
   json["shortfall"] = nullptr;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/units.hpp"
+#include "policies/schedule/program.hpp"
 
 namespace spillway::cli {
 
@@ -43,6 +44,9 @@ std::string usable_text(const Machine& machine) {
   if (machine.ssd.count > 0)
     text += fmt::format(", {} on {} drive{}", bytes_text(machine.ssd.capacity), machine.ssd.count,
                         machine.ssd.count == 1 ? "" : "s");
+  for (int set = 1; set < machine.drive_sets(); ++set)
+    text += fmt::format(" and {} on {} of {}", bytes_text(machine.drives(set).capacity),
+                        machine.drives(set).count, drive_set_name(set));
   if (machine.cluster.count() > 1)
     text += fmt::format("; {} GPU{} of {} server{}", machine.cluster.gpus,
                         machine.cluster.gpus == 1 ? "" : "s", machine.cluster.nodes,
@@ -120,13 +124,14 @@ ordered_json machine_json(const MachineAccount& account) {
                       {"columns", table.columns},
                       {"rows", table.rows}});
   }
-  return {
-      {"name", machine.name},
-      {"description", machine.description},
-      {"usable_bytes",
-       {{"gpu", machine.gpu.memory}, {"host", machine.host.memory}, {"ssd", machine.ssd.capacity}}},
-      {"values", values},
-      {"tables", tables}};
+  ordered_json usable;
+  for (const Tier tier : memories_of(machine))
+    usable[to_string(tier)] = capacities(machine)[static_cast<std::size_t>(tier)];
+  return {{"name", machine.name},
+          {"description", machine.description},
+          {"usable_bytes", usable},
+          {"values", values},
+          {"tables", tables}};
 }
 
 std::string type_of(const TextDomain& domain) {

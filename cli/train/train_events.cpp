@@ -120,8 +120,8 @@ void announce(const TrainingJob& job) {
                    : fmt::format("{} sequences", workload.sequences_at_once));
   for (const Tier tier : memories_of(schedule.problem().machine)) {
     const bool has_store = is_drives(tier) && training.store() != nullptr;
-    const std::uint64_t bytes = has_store ? training.store()->size_of(drive_set(tier))
-                                          : schedule.use(tier).peak_bytes;
+    const std::uint64_t bytes =
+        has_store ? training.store()->size_of(drive_set(tier)) : schedule.use(tier).peak_bytes;
     fmt::print(
         "  {:<4} {:>10} of {}{}\n", to_string(tier), format_bytes(static_cast<double>(bytes)),
         format_bytes(static_cast<double>(schedule.use(tier).capacity_bytes)),

@@ -398,7 +398,8 @@ void Executor::prepare(const Schedule& schedule, const Batches& batches) {
   SPILLWAY_ASSERT(schedule.use(Tier::gpu).peak_bytes <= device_.gpu_memory().size());
   SPILLWAY_ASSERT(schedule.use(Tier::host).peak_bytes <= device_.host_memory().size());
   for (int set = 0; set < most_drive_sets; ++set)
-    SPILLWAY_ASSERT(schedule.use(drives_tier(set)).peak_bytes <= (store_ ? store_->size_of(set) : 0));
+    SPILLWAY_ASSERT(schedule.use(drives_tier(set)).peak_bytes <=
+                    (store_ ? store_->size_of(set) : 0));
   if (find(schedule) != nullptr) return;
   SPILLWAY_ASSERT(!safety_.gate || !safety_.parts.empty(), "a gate needs to know what to guard");
   runs_.push_back(std::make_unique<Run>(

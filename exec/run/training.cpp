@@ -203,17 +203,16 @@ Training::Training(TrainingOptions options) : options_(std::move(options)) {
                           : options_.resume ? options_.resume->run
                                             : homeless_run();
   find_frozen_files();
-  TrainingStoreOptions with{
-      options_.ssd,
-      options_.ssd_sets,
-      options_.durability.on(),
-      text_of(record),
-      run,
-      options_.overwrite,
-      options_.resume,
-      frozen_files_.get(),
-      options_.stripe_bytes,
-      options_.make_ring};
+  TrainingStoreOptions with{options_.ssd,
+                            options_.ssd_sets,
+                            options_.durability.on(),
+                            text_of(record),
+                            run,
+                            options_.overwrite,
+                            options_.resume,
+                            frozen_files_.get(),
+                            options_.stripe_bytes,
+                            options_.make_ring};
   if (options_.team && options_.resume) {
     with.agree_in_place = [team = options_.team](bool own) {
       const double mine = own ? 1 : 0;

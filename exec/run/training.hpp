@@ -69,9 +69,9 @@ struct TrainingOptions {
   bool binary_data = false;  // files of any kind are data, not only text
   // Of `batches`: how they were made of their tokens, in words, for the record.
   std::string data_rules;
-  std::shared_ptr<const Batches> batches;   // null: the text that `data` names, a token per byte
-  std::vector<std::int64_t> left_out = {};  // of the batches, ascending: not trained on
-  std::vector<std::filesystem::path> ssd;   // directories on the drives
+  std::shared_ptr<const Batches> batches;    // null: the text that `data` names, a token per byte
+  std::vector<std::int64_t> left_out = {};   // of the batches, ascending: not trained on
+  std::vector<std::filesystem::path> ssd;    // directories on the drives
   std::vector<std::uint32_t> ssd_sets = {};  // of each set of drives how many; empty: one set
   OptimizerSettings optimizer;
   int threads = 1;  // of matrix products, and as many of the optimizer: changes time, no number

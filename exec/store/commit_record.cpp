@@ -172,8 +172,8 @@ std::optional<CommitRecord> decode_record(std::span<const std::byte> slot) {
   ByteReader in(slot.subspan(body_at, length));
   const auto found = in.get<std::uint32_t>();
   if (found < format || found > format_with_sets) {
-    throw InputError(fmt::format("a commit record of format {}; this version reads {} to {}",
-                                 found, format, format_with_sets),
+    throw InputError(fmt::format("a commit record of format {}; this version reads {} to {}", found,
+                                 format, format_with_sets),
                      "use the version of Spillway that wrote it");
   }
   CommitRecord record;

@@ -54,7 +54,7 @@ class StoreLayout {
   std::span<const StatePart> parts() const { return parts_; }  // by unit and first element
   // Where the addresses of each set of drives begin; one that has none begins where the next does.
   const std::array<std::uint64_t, most_drive_sets>& begins() const { return begins_; }
-  std::uint64_t bytes() const { return bytes_; }               // of the whole address space
+  std::uint64_t bytes() const { return bytes_; }  // of the whole address space
   // Of both copies of what rests in memory.
   std::uint64_t captured_bytes() const { return captured_bytes_; }
   // Where transfers begin and end: what a ChunkTable is cut at.

@@ -214,10 +214,10 @@ TrainingStore::TrainingStore(std::span<const Schedule* const> schedules,
     if (schedules[0]->use(drives_tier(set)).peak_bytes == 0 ||
         static_cast<std::size_t>(set) < options_.sets.size())
       continue;
-    throw InputError(fmt::format("policy {} uses the {} tier, but no directory is given for it",
-                                 schedules[0]->policy(), drive_set_name(set)),
-                     Setting{"ssd", "DIR[,DIR]:DIR[,DIR]"} +
-                         ": directories on the drives of each set");
+    throw InputError(
+        fmt::format("policy {} uses the {} tier, but no directory is given for it",
+                    schedules[0]->policy(), drive_set_name(set)),
+        Setting{"ssd", "DIR[,DIR]:DIR[,DIR]"} + ": directories on the drives of each set");
   }
   location_.directories = absolute(options_.directories);
   for (const fs::path& directory : location_.directories) {
@@ -247,8 +247,7 @@ bool TrainingStore::opens_again() {
   if (options_.resume->only_read() || record.version == 0 ||
       absolute(location.directories) != location_.directories ||
       old.stripe_bytes != identity_.stripe_bytes || old.sets != identity_.sets ||
-      old.store_bytes != identity_.store_bytes ||
-      old.parts != identity_.parts ||
+      old.store_bytes != identity_.store_bytes || old.parts != identity_.parts ||
       store_header_bytes + record_slot_bytes(identity_, *chunks_) * 2 !=
           fs::file_size(record_file(location.directories[0], location.generation), error)) {
     return false;

@@ -35,7 +35,7 @@ class SystemClock : public ThrottleClock {
 };
 
 SharedLink::Flow flow_of(Lane lane) {
-  return lane == Lane::ssd_read ? SharedLink::read : SharedLink::write;
+  return is_read_lane(lane) ? SharedLink::read : SharedLink::write;
 }
 
 }  // namespace
@@ -47,7 +47,14 @@ ThrottleClock& system_throttle_clock() {
 
 Throttle::Throttle(const ThrottleRates& rates, ThrottleClock& clock)
     : rates_(rates), clock_(clock) {
-  if (rates.ssd_total > 0) link_.emplace(rates.ssd_read, rates.ssd_write, rates.ssd_total);
+  open_links();
+}
+
+void Throttle::open_links() {
+  for (std::size_t set = 0; set < links_.size(); ++set) {
+    const ThrottledDrives& drives = rates_.drives[set];
+    if (drives.total > 0) links_[set].emplace(drives.read, drives.write, drives.total);
+  }
 }
 
 std::optional<std::int64_t> Throttle::modelled_ns(const Task& task) const {
@@ -56,17 +63,19 @@ std::optional<std::int64_t> Throttle::modelled_ns(const Task& task) const {
     return static_cast<std::int64_t>(std::ceil(amount / rate * 1e9));
   };
   const auto bytes = static_cast<double>(task.bytes);
-  const double most =
-      rates_.ssd_total > 0 ? rates_.ssd_total : std::max(rates_.ssd_read, rates_.ssd_write);
+  const ThrottledDrives drives = is_drive_lane(task.lane)
+                                     ? rates_.drives[static_cast<std::size_t>(drive_set(task.lane))]
+                                     : ThrottledDrives{};
+  const double most = drives.total > 0 ? drives.total : std::max(drives.read, drives.write);
   switch (task.kind) {
     case TaskKind::h2d:
       return at(bytes, rates_.h2d);
     case TaskKind::d2h:
       return at(bytes, rates_.d2h);
     case TaskKind::read:
-      return at(bytes, std::min(rates_.ssd_read, most));
+      return at(bytes, std::min(drives.read, most));
     case TaskKind::write:
-      return at(bytes, std::min(rates_.ssd_write, most));
+      return at(bytes, std::min(drives.write, most));
     case TaskKind::optimizer:
       return at(static_cast<double>(task.params),
                 task.lane == Lane::gpu_compute ? rates_.gpu_optimizer : rates_.optimizer);
@@ -100,7 +109,7 @@ void Throttle::begin_run(const Schedule& schedule) {
   for (auto& time : released_ns_) time.store(0, std::memory_order_relaxed);
   const std::int64_t now = clock_.now_ns();
   for (LaneState& lane : lanes_) lane.free_ns = now;
-  if (link_) link_.emplace(rates_.ssd_read, rates_.ssd_write, rates_.ssd_total);
+  open_links();
 }
 
 void Throttle::released(TaskId next, Lane by, std::int64_t end_ns) {
@@ -118,9 +127,10 @@ void Throttle::begin(TaskId id, std::int64_t held_ns) {
   LaneState& lane = lanes_[static_cast<std::size_t>(task.lane)];
   lane.start_ns =
       std::max(lane.free_ns, released_ns_[id].load(std::memory_order_relaxed)) + held_ns;
-  if (!shares_link(task.lane) || task.bytes == 0) return;
+  SharedLink* const link = link_of(task.lane);
+  if (link == nullptr || task.bytes == 0) return;
   const std::lock_guard lock(link_mutex_);
-  link_->start(flow_of(task.lane), static_cast<double>(task.bytes), lane.start_ns);
+  link->start(flow_of(task.lane), static_cast<double>(task.bytes), lane.start_ns);
 }
 
 void Throttle::end(TaskId id) {
@@ -147,12 +157,12 @@ void Throttle::end(TaskId id) {
 std::int64_t Throttle::wait(Lane lane, std::int64_t end_ns) {
   while (true) {
     const std::int64_t now = clock_.now_ns();
-    if (shares_link(lane)) {
+    if (SharedLink* const link = link_of(lane)) {
       const std::lock_guard lock(link_mutex_);
-      link_->advance(now);
-      end_ns = link_->end_ns(flow_of(lane));
+      link->advance(now);
+      end_ns = link->end_ns(flow_of(lane));
       if (cancelled_.load(std::memory_order_relaxed)) return end_ns;
-      if (!link_->running(flow_of(lane))) return end_ns;
+      if (!link->running(flow_of(lane))) return end_ns;
     } else if (now >= end_ns || cancelled_.load(std::memory_order_relaxed)) {
       return end_ns;
     }

@@ -11,7 +11,7 @@
 // not reached, which is counted (warnings()) and gives no credit.
 //
 // begin() and end() belong to the lane's thread, released() to any; begin_run() comes before all.
-// Beyond begin_run() nothing is allocated; ssd.total takes a lock, which both SSD lanes share.
+// Beyond begin_run() nothing is allocated; ssd.total takes a lock, which lanes of drives share.
 #pragma once
 
 #include <array>
@@ -75,8 +75,13 @@ class Throttle {
     std::int64_t modelled_ns = 0, late_ns = 0;  // in all
   };
 
-  bool shares_link(Lane lane) const { return link_.has_value() && is_ssd(lane); }
-  static bool is_ssd(Lane lane) { return lane == Lane::ssd_read || lane == Lane::ssd_write; }
+  // Null where reads and writes of the lane's drives do not share a rate.
+  SharedLink* link_of(Lane lane) {
+    if (!is_drive_lane(lane)) return nullptr;
+    std::optional<SharedLink>& link = links_[static_cast<std::size_t>(drive_set(lane))];
+    return link ? &*link : nullptr;
+  }
+  void open_links();
   std::int64_t wait(Lane lane, std::int64_t end_ns);
 
   ThrottleRates rates_;
@@ -86,7 +91,7 @@ class Throttle {
   std::vector<std::atomic<std::int64_t>> released_ns_;  // by task
   std::array<LaneState, lane_count> lanes_;
   std::mutex link_mutex_;
-  std::optional<SharedLink> link_;  // where ssd.total is given
+  std::array<std::optional<SharedLink>, most_drive_sets> links_;  // where a total is given
   std::atomic<bool> cancelled_{false};
 };
 

@@ -66,8 +66,7 @@ class Calibration {
     describe();
     planned_ = kernels_per_problem(options_.model, options_.precision) *
                    static_cast<int>(options_.micro_batches.size()) +
-               host_figures + drive_sets_figures(options_) +
-               (options_.brief ? 0 : 2 + most_trials);
+               host_figures + drive_sets_figures(options_) + (options_.brief ? 0 : 2 + most_trials);
     const std::vector<Problem> problems = problems_to_time();  // refused before any measurement
     measure_processor(problems);
     wake_up();

@@ -36,9 +36,9 @@ struct CalibrationOptions {
   ModelSpec model;
   std::int64_t sequence = 256;
   std::vector<std::int64_t> micro_batches;
-  std::vector<std::filesystem::path> ssd;  // directories of the ssd tier; one drive each
+  std::vector<std::filesystem::path> ssd;    // directories of the ssd tier; one drive each
   std::vector<std::uint32_t> ssd_sets = {};  // of each set of drives how many; empty: one set
-  IoChoice io = usual_io();                // how they are read and written
+  IoChoice io = usual_io();                  // how they are read and written
   int threads = 1;  // of matrix products and of the optimizer, as training will have
   int samples = 11;
   double most_seconds_per_figure = 3;  // a slow figure is given fewer samples, but never under ten

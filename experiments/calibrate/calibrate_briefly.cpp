@@ -123,10 +123,9 @@ void measure_more_drives(int set, const std::vector<std::filesystem::path>& dire
   Machine alone = machine;
   alone.ssd = {};
   alone.sources.clear();
-  measure_drives(directories, options.io, options.brief, rule, memory, alone,
-                 [&](const std::string& what) {
-                   next(fmt::format("{}: {}", drive_set_name(set), what));
-                 });
+  measure_drives(
+      directories, options.io, options.brief, rule, memory, alone,
+      [&](const std::string& what) { next(fmt::format("{}: {}", drive_set_name(set), what)); });
   machine.drives(set) = alone.ssd;
   for (const auto& [key, source] : alone.sources) {
     if (key.rfind("ssd.", 0) == 0) machine.sources[drive_set_key(set, key.substr(4))] = source;

@@ -23,8 +23,8 @@ std::vector<Problem> brief_problems(std::vector<Problem> problems, int threads);
 
 // Figures of all sets of drives of the options.
 int drive_sets_figures(const CalibrationOptions& options);
-// measure_drives() for the directories of the options, set by set. Where it is brief, drives that cannot be
-// measured are left out, with a note.
+// measure_drives() for the directories of the options, set by set. Where it is brief, drives that
+// cannot be measured are left out, with a note.
 void measure_drives_of(const CalibrationOptions& options, const SamplingRule& rule,
                        const Arena& memory, Machine& machine,
                        const std::function<void(const std::string&)>& next,

@@ -21,10 +21,10 @@ struct QuickMachineRequest {
   Workload workload;
   std::vector<std::int64_t> micro_batches;
   int threads = 1;
-  DriveFolders drives;  // directories of the ssd tier; they exist
-  IoChoice io = usual_io();                   // how drives are read and written
-  std::string device = "cpu";                 // what tells it from other devices of this computer
-  std::function<GpuUnderTest()> gpu;          // opened only where it is measured; empty: the CPU
+  DriveFolders drives;                // directories of the ssd tier; they exist
+  IoChoice io = usual_io();           // how drives are read and written
+  std::string device = "cpu";         // what tells it from other devices of this computer
+  std::function<GpuUnderTest()> gpu;  // opened only where it is measured; empty: the CPU
 };
 
 struct QuickMachine {

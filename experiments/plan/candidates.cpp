@@ -140,13 +140,14 @@ void require_fit(const Candidate& candidate) {
   const std::uint64_t needed = store.on_set[static_cast<std::size_t>(lacking)],
                       there_is = problem.machine.drives(lacking).capacity;
   throw FitError(
-      fmt::format("{} with policy {} does not fit in {} memory: with durability its store needs "
-                  "{} ({} bytes), {} more than the {} there is: {} of the ssd tier, {} second "
-                  "copies of optimizer state on the drives, {} copies of optimizer state in memory{}",
-                  problem.model.name, schedule.policy(), drive_set_name(lacking), text(needed),
-                  needed, text(needed - there_is), text(there_is), text(store.tier),
-                  text(store.second_copies), text(store.memory_copies),
-                  problem.machine.drive_sets() > 1 ? ", on all sets of drives" : ""),
+      fmt::format(
+          "{} with policy {} does not fit in {} memory: with durability its store needs "
+          "{} ({} bytes), {} more than the {} there is: {} of the ssd tier, {} second "
+          "copies of optimizer state on the drives, {} copies of optimizer state in memory{}",
+          problem.model.name, schedule.policy(), drive_set_name(lacking), text(needed), needed,
+          text(needed - there_is), text(there_is), text(store.tier), text(store.second_copies),
+          text(store.memory_copies),
+          problem.machine.drive_sets() > 1 ? ", on all sets of drives" : ""),
       Setting{"durability", "off"} +
           fmt::format(" needs {}, and nothing can be resumed then; or larger drives: ",
                       text(store.tier)) +

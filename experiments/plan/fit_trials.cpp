@@ -26,9 +26,7 @@ void round_up(Sizes& sizes, const Sizes& before, const Problem& problem) {
 
 }  // namespace
 
-Sizes sizes_of(const Machine& machine) {
-  return capacities(machine);
-}
+Sizes sizes_of(const Machine& machine) { return capacities(machine); }
 
 void set_sizes(Machine& machine, const Sizes& sizes) {
   machine.gpu.memory = sizes[0];

@@ -56,6 +56,11 @@ Machine at_percentile(Machine machine, double share) {
        {"write", &machine.ssd.write},
        {"optimizer", &machine.host.adam_params_per_second}}};
   for (const auto& [kind, rate] : rates) *rate /= stretch(machine, kind, share);
+  // Of other sets of drives no samples are kept: they are taken to vary as the first does.
+  for (Machine::Ssd& more : machine.more_ssd) {
+    more.read /= stretch(machine, "read", share);
+    more.write /= stretch(machine, "write", share);
+  }
   for (KernelTime& kernel : machine.kernels) {
     if (is_compute(kernel) && has_samples(kernel))
       kernel.median_ns = std::max<std::int64_t>(1, percentile(kernel.samples_ns, share));
@@ -70,14 +75,42 @@ double random_factor(std::mt19937_64& random) {
   return 1 - rate_margin + 2 * rate_margin * share;
 }
 
+// False where the rate is not one of drives.
+bool scale_drives(Machine& machine, const std::string& rate, double factor) {
+  for (int set = 0; set < most_drive_sets; ++set) {
+    Machine::Ssd& drives = machine.drives(set);
+    const auto is = [&](const char* key) { return rate == drive_set_key(set, key); };
+    if (is("read")) {
+      drives.read *= factor;
+    } else if (is("write")) {
+      drives.write *= factor;
+    } else if (is("total")) {
+      drives.total *= factor;
+    } else if (is("mixed")) {
+      const auto scale = [&](double& gain) { gain = std::clamp(gain * factor, 1.0, 2.0); };
+      scale(drives.mixed_gain);
+      for (auto& [share, gain] : drives.by_read_share) scale(gain);
+      for (auto& [depth, gains] : drives.read_share_by_depth) {
+        for (auto& [share, gain] : gains) scale(gain);
+      }
+    } else {
+      continue;
+    }
+    return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 std::vector<std::string> scalable_rates(const Machine& machine) {
   std::vector<std::string> rates = {"gpu", "pcie"};
-  if (machine.ssd.count > 0) {
-    rates.insert(rates.end(), {"ssd.read", "ssd.write"});
-    if (machine.ssd.law == SsdLaw::capped && machine.ssd.total > 0) rates.emplace_back("ssd.total");
-    if (machine.ssd.law == SsdLaw::mixed) rates.emplace_back("ssd.mixed");
+  for (int set = 0; set < machine.drive_sets(); ++set) {
+    const Machine::Ssd& drives = machine.drives(set);
+    rates.insert(rates.end(), {drive_set_key(set, "read"), drive_set_key(set, "write")});
+    if (drives.law == SsdLaw::capped && drives.total > 0)
+      rates.push_back(drive_set_key(set, "total"));
+    if (drives.law == SsdLaw::mixed) rates.push_back(drive_set_key(set, "mixed"));
   }
   rates.insert(rates.end(), {"cpu", "dram"});
   return rates;
@@ -97,19 +130,8 @@ Machine with_scaled_rate(Machine machine, const std::string& rate, double factor
     for (double* one : {&machine.pcie.h2d, &machine.pcie.d2h, &machine.pcie.total,
                         &machine.pcie.pageable_h2d, &machine.pcie.pageable_d2h})
       *one *= factor;
-  } else if (rate == "ssd.read") {
-    machine.ssd.read *= factor;
-  } else if (rate == "ssd.write") {
-    machine.ssd.write *= factor;
-  } else if (rate == "ssd.total") {
-    machine.ssd.total *= factor;
-  } else if (rate == "ssd.mixed") {
-    const auto scale = [&](double& gain) { gain = std::clamp(gain * factor, 1.0, 2.0); };
-    scale(machine.ssd.mixed_gain);
-    for (auto& [share, gain] : machine.ssd.by_read_share) scale(gain);
-    for (auto& [depth, gains] : machine.ssd.read_share_by_depth) {
-      for (auto& [share, gain] : gains) scale(gain);
-    }
+  } else if (scale_drives(machine, rate, factor)) {
+    return machine;
   } else if (rate == "cpu") {
     machine.host.adam_params_per_second *= factor;
     machine.host.core_bandwidth *= factor;

@@ -100,9 +100,9 @@ void explain_last(TraceStudy& study) {
     return;
   }
   for (auto& [number, segment] : segments) segment.shift();
-  if (study.trace.memory.empty() && study.trace.tiers.size() >=
-                                       static_cast<std::size_t>(
-                                           study.schedule->problem().machine.memories()))
+  if (study.trace.memory.empty() &&
+      study.trace.tiers.size() >=
+          static_cast<std::size_t>(study.schedule->problem().machine.memories()))
     add_memory(study, segments);
   auto& [last_number, last] = *std::prev(segments.end());
   study.run = TraceStudy::Run{last_number, last.begin_ns,

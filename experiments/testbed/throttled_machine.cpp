@@ -8,6 +8,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace spillway {
 
@@ -50,23 +52,23 @@ void throttle_links(Machine& machine, const ThrottleRates& throttle) {
   }
 }
 
-void throttle_drives(Machine& machine, const ThrottleRates& throttle) {
-  Machine::Ssd& ssd = machine.ssd;
-  if (!(throttle.ssd_read > 0) && !(throttle.ssd_write > 0)) return;
+void throttle_drives(Machine& machine, int set, const ThrottledDrives& throttle) {
+  Machine::Ssd& ssd = machine.drives(set);
+  if (!throttle.any() || (set > 0 && ssd.count == 0)) return;
   const Machine::Ssd::Row real = ssd.at_queue_depth();
-  const double read = throttle.ssd_read > 0 ? throttle.ssd_read : real.read;
-  const double write = throttle.ssd_write > 0 ? throttle.ssd_write : real.write;
+  const double read = throttle.read > 0 ? throttle.read : real.read;
+  const double write = throttle.write > 0 ? throttle.write : real.write;
   ssd.cores = busy_cores(ssd.cores, std::max(read, write), std::max(real.read, real.write));
   ssd.by_queue_depth.clear();
   ssd.by_count.clear();
   ssd.queue_depth = executor_queue_depth;
   ssd.read = read;
   ssd.write = write;
-  if (throttle.ssd_read > 0) ssd.read_latency_ns = machine.gpu.launch_ns;
-  if (throttle.ssd_write > 0) ssd.write_latency_ns = machine.gpu.launch_ns;
-  if (throttle.ssd_read > 0 && throttle.ssd_write > 0) {
-    ssd.law = throttle.ssd_total > 0 ? SsdLaw::capped : SsdLaw::duplex;
-    ssd.total = throttle.ssd_total;
+  if (throttle.read > 0) ssd.read_latency_ns = machine.gpu.launch_ns;
+  if (throttle.write > 0) ssd.write_latency_ns = machine.gpu.launch_ns;
+  if (throttle.read > 0 && throttle.write > 0) {
+    ssd.law = throttle.total > 0 ? SsdLaw::capped : SsdLaw::duplex;
+    ssd.total = throttle.total;
   } else {
     ssd.total = real.total;
   }
@@ -83,21 +85,26 @@ Machine throttled_machine(const Machine& base, const ThrottleRates& throttle) {
   if (throttle.gpu > 0) throttle_compute(machine, throttle.gpu);
   throttle_optimizers(machine, throttle);
   throttle_links(machine, throttle);
-  throttle_drives(machine, throttle);
+  for (int set = 0; set < most_drive_sets; ++set)
+    throttle_drives(machine, set, throttle.drives[static_cast<std::size_t>(set)]);
   if (throttle.nvlink > 0) {
     machine.cluster.nvlink = throttle.nvlink;
     machine.cluster.nvlink_latency_ns = 0;
     machine.cluster.collectives.clear();
   }
-  const std::pair<const char*, double> given[] = {{"gpu.flops", throttle.gpu},
-                                                  {"gpu.adam_rate", throttle.gpu_optimizer},
-                                                  {"host.adam_rate", throttle.optimizer},
-                                                  {"pcie.h2d", throttle.h2d},
-                                                  {"pcie.d2h", throttle.d2h},
-                                                  {"ssd.read", throttle.ssd_read},
-                                                  {"ssd.write", throttle.ssd_write},
-                                                  {"ssd.total", throttle.ssd_total},
-                                                  {"cluster.nvlink", throttle.nvlink}};
+  std::vector<std::pair<std::string, double>> given = {{"gpu.flops", throttle.gpu},
+                                                       {"gpu.adam_rate", throttle.gpu_optimizer},
+                                                       {"host.adam_rate", throttle.optimizer},
+                                                       {"pcie.h2d", throttle.h2d},
+                                                       {"pcie.d2h", throttle.d2h},
+                                                       {"cluster.nvlink", throttle.nvlink}};
+  for (int set = 0; set < most_drive_sets; ++set) {
+    const ThrottledDrives& drives = throttle.drives[static_cast<std::size_t>(set)];
+    if (set > 0 && machine.drives(set).count == 0) continue;
+    given.emplace_back(drive_set_key(set, "read"), drives.read);
+    given.emplace_back(drive_set_key(set, "write"), drives.write);
+    given.emplace_back(drive_set_key(set, "total"), drives.total);
+  }
   for (const auto& [key, rate] : given) {
     if (rate > 0) machine.sources[key] = "as throttled";
   }

@@ -20,15 +20,16 @@ namespace {
 
 // The rate that a lane's work goes by; kernels that were measured by shape are in the same file.
 std::string key_of(const std::string& lane) {
-  static constexpr std::array<std::pair<const char*, const char*>, 6> keys = {
+  static constexpr std::array<std::pair<const char*, const char*>, 4> keys = {
       {{"gpu.compute", "gpu.flops"},
        {"pcie.h2d", "pcie.h2d"},
        {"pcie.d2h", "pcie.d2h"},
-       {"ssd.read", "ssd.read"},
-       {"ssd.write", "ssd.write"},
        {"cpu.optimizer", "host.adam_rate"}}};
   for (const auto& [name, key] : keys) {
     if (lane == name) return key;
+  }
+  for (int set = 0; set < most_drive_sets; ++set) {  // lanes of drives are called as their rates
+    if (lane == to_string(read_lane(set)) || lane == to_string(write_lane(set))) return lane;
   }
   return "";
 }
@@ -79,22 +80,29 @@ PredictionCheck check_steps(std::vector<double> seconds, double predicted) {
 Machine corrected_machine(Machine machine, const PredictionCheck& check) {
   // Rates of robustness.hpp, the lanes whose work goes by them, and their keys.
   struct Rate {
-    const char* name;
+    std::string name;
     std::vector<std::string> lanes, keys;
+    int drives = -1;  // their set
   };
-  static const Rate rates[] = {{"gpu", {"gpu.compute"}, {"gpu.flops"}},
-                               {"pcie", {"pcie.h2d", "pcie.d2h"}, {"pcie.h2d", "pcie.d2h"}},
-                               {"ssd.read", {"ssd.read"}, {"ssd.read"}},
-                               {"ssd.write", {"ssd.write"}, {"ssd.write"}},
-                               {"cpu", {"cpu.optimizer"}, {"host.adam_rate"}}};
-  const auto correct = [&](const char* rate, double factor, const std::vector<std::string>& keys) {
+  std::vector<Rate> rates = {{"gpu", {"gpu.compute"}, {"gpu.flops"}},
+                             {"pcie", {"pcie.h2d", "pcie.d2h"}, {"pcie.h2d", "pcie.d2h"}}};
+  for (int set = 0; set < std::max(1, machine.drive_sets()); ++set) {
+    for (const Lane lane : {read_lane(set), write_lane(set)})
+      rates.push_back({to_string(lane), {to_string(lane)}, {to_string(lane)}, set});
+  }
+  rates.push_back({"cpu", {"cpu.optimizer"}, {"host.adam_rate"}});
+  const auto correct = [&](const std::string& rate, double factor,
+                           const std::vector<std::string>& keys) {
     machine = with_scaled_rate(std::move(machine), rate, factor);
     for (const std::string& key : keys)
       machine.sources[key] =
           fmt::format("corrected by {:.3g} after the first steps of a training", factor);
   };
-  double shared_predicted = 0, shared_measured = 0;
-  bool drives_wait = false;  // reads for writes, or the other way round
+  struct Shared {
+    double predicted = 0, measured = 0;
+    bool wait = false;  // reads for writes, or the other way round
+  };
+  std::array<Shared, most_drive_sets> drives;
   for (const Rate& rate : rates) {
     PredictionCheck::LaneTime all;
     for (const PredictionCheck::LaneTime& one : check.lanes) {
@@ -105,20 +113,26 @@ Machine corrected_machine(Machine machine, const PredictionCheck& check) {
     }
     if (!(all.predicted_seconds > 0 && all.measured_seconds > 0)) continue;
     const bool waits = all.predicted_seconds > 1.05 * all.alone_seconds;
-    if (rate.name == std::string("ssd.read") || rate.name == std::string("ssd.write")) {
-      shared_predicted += all.predicted_seconds;
-      shared_measured += all.measured_seconds;
-      drives_wait = drives_wait || waits;
+    if (rate.drives >= 0) {
+      Shared& shared = drives[static_cast<std::size_t>(rate.drives)];
+      shared.predicted += all.predicted_seconds;
+      shared.measured += all.measured_seconds;
+      shared.wait = shared.wait || waits;
     }
     // Of a lane that waited for others it is only known that it is at least as fast as it was seen.
     const double factor = waits ? std::max(1.0, all.alone_seconds / all.measured_seconds)
                                 : all.predicted_seconds / all.measured_seconds;
     if (factor != 1) correct(rate.name, factor, rate.keys);
   }
-  if (drives_wait && machine.ssd.total > 0)
-    correct("ssd.total", shared_predicted / shared_measured, {"ssd.total"});
-  if (drives_wait && machine.ssd.law == SsdLaw::mixed)
-    correct("ssd.mixed", shared_predicted / shared_measured, {"ssd.mixed_gain"});
+  for (int set = 0; set < most_drive_sets; ++set) {
+    const Shared& shared = drives[static_cast<std::size_t>(set)];
+    if (!shared.wait) continue;
+    const double factor = shared.predicted / shared.measured;
+    if (machine.drives(set).total > 0)
+      correct(drive_set_key(set, "total"), factor, {drive_set_key(set, "total")});
+    if (machine.drives(set).law == SsdLaw::mixed)
+      correct(drive_set_key(set, "mixed"), factor, {drive_set_key(set, "mixed_gain")});
+  }
   return machine;
 }
 

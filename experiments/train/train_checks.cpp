@@ -192,11 +192,11 @@ DriveFolders ssd_directories(const std::string& text) {
     drives.sets.push_back(static_cast<std::uint32_t>(directories.size() - before));
   }
   if (drives.sets.size() > most_drive_sets) {
-    throw InputError(Setting{"ssd", text} +
-                         Message(fmt::format(": {} sets of drives, of which {} are possible",
-                                             drives.sets.size(), most_drive_sets)),
-                     "directories on drives of about the same speed are of one set: separate them "
-                     "by commas");
+    throw InputError(
+        Setting{"ssd", text} + Message(fmt::format(": {} sets of drives, of which {} are possible",
+                                                   drives.sets.size(), most_drive_sets)),
+        "directories on drives of about the same speed are of one set: separate them "
+        "by commas");
   }
   if (drives.sets.size() == 1) drives.sets.clear();
   for (const fs::path& directory : directories) {

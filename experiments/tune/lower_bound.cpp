@@ -142,7 +142,7 @@ BoundCase lower_bound(const Problem& problem) {
                              "memory and {} of drives are too little for its model states and "
                              "activations",
                              problem.model.name, text(machine.gpu.memory),
-                             text(machine.host.memory), text(machine.ssd.capacity)),
+                             text(machine.host.memory), text(machine.drive_capacity())),
                  "more memory or drives, or a smaller model");
 }
 

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "experiments/plan/write_cache.hpp"
+#include "policies/machine/machine_drives.hpp"
 #include "policies/model/operators.hpp"
 #include "policies/model/saved.hpp"
 #include "policies/model/scratch.hpp"
@@ -65,6 +66,7 @@ double backward(const Problem& problem, const Costs& costs, SavedMask mask) {
 Problem with_fastest_writes(Problem problem) {
   const std::optional<WriteCache> cache = write_cache_of(problem.machine);
   if (cache && cache->recovery > 0) problem.machine.ssd.write = cache->write;
+  problem.machine = with_drives_together(std::move(problem.machine));
   return problem;
 }
 
@@ -87,7 +89,7 @@ StepAmounts::StepAmounts(const Problem& problem)
       updates_wait(problem.workload.updates_wait()),
       gpu_memory(real(problem.machine.gpu.memory)),
       host_memory(real(problem.machine.host.memory)),
-      ssd_memory(problem.machine.ssd.count > 0 ? real(problem.machine.ssd.capacity) : 0) {
+      ssd_memory(problem.machine.ssd.count > 0 ? real(problem.machine.drive_capacity()) : 0) {
   // All that is frozen may rest there without taking space.
   if (problem.frozen_in_place && ssd_memory > 0)
     ssd_memory += parameter_bytes * (all_layer_elements() + outer_elements() - state_elements);

@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "base/units.hpp"
+#include "policies/machine/drive_sets.hpp"
 
 namespace spillway {
 
@@ -82,8 +85,12 @@ std::string training_line(const RunHistory& history, std::size_t width) {
     if (bytes != start.memory_bytes.end() && bytes->second > 0)
       add(10, fmt::format("{} {}", tier, format_bytes(bytes->second)));
   }
-  const std::pair<const char*, const char*> links[] = {
-      {"pcie.h2d", "h2d"}, {"pcie.d2h", "d2h"}, {"ssd.read", "ssd r"}, {"ssd.write", "w"}};
+  std::vector<std::pair<std::string, std::string>> links = {{"pcie.h2d", "h2d"},
+                                                            {"pcie.d2h", "d2h"}};
+  for (int set = 0; set < most_drive_sets; ++set) {
+    links.emplace_back(drive_set_key(set, "read"), drive_set_name(set) + std::string(" r"));
+    links.emplace_back(drive_set_key(set, "write"), "w");
+  }
   for (const auto& [lane, name] : links) {
     const auto bytes = start.lane_bytes.find(lane);
     if (bytes == start.lane_bytes.end() || !(bytes->second > 0)) continue;

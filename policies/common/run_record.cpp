@@ -113,7 +113,8 @@ Schedule rebuild_schedule(const Trace& trace, const std::string& origin) {
     for (int more = 1; more < most_drive_sets; ++more) {
       if (!limits.contains(drive_set_name(more))) continue;
       const json& drives = limits.at(drive_set_name(more));
-      problem.machine.drives(more).capacity = whole_number<std::uint64_t>(drives, "capacity", place);
+      problem.machine.drives(more).capacity =
+          whole_number<std::uint64_t>(drives, "capacity", place);
       problem.machine.drives(more).count = whole_number<std::int64_t>(drives, "drives", place);
       problem.machine.ssd.count = whole_number<std::int64_t>(limits, "drives", place);
     }

@@ -125,7 +125,8 @@ std::uint32_t Costs::resource(const std::string& name, double capacity) {
 std::string Costs::missing_key(Work work) const {
   const auto without = [](double rate, const std::string& key) { return rate > 0 ? "" : key; };
   if (const auto [set, is_read] = drive_work(work); set >= 0) {
-    const DriveRates& rates = drives_.at(static_cast<std::size_t>(set)).rates;
+    if (static_cast<std::size_t>(set) >= drives_.size()) return drive_set_key(set, "count");
+    const DriveRates& rates = drives_[static_cast<std::size_t>(set)].rates;
     return without(is_read ? rates.read : rates.write,
                    drive_set_key(set, is_read ? "read" : "write"));
   }

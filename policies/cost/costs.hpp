@@ -104,13 +104,12 @@ enum class Work : std::uint8_t {
   read,  // of the first set of drives; of the others: read_of()
   write,
   collective,  // bytes of the whole; and of messages between stages
-  nothing,     // a barrier: it has a latency, and no rate
   // Then reads and writes of each set of drives but the first.
+  nothing = collective + 1 + 2 * (most_drive_sets - 1)  // a barrier: a latency, and no rate
 };
-inline constexpr std::size_t work_count =
-    static_cast<std::size_t>(Work::nothing) + 1 + 2 * (most_drive_sets - 1);
+inline constexpr std::size_t work_count = static_cast<std::size_t>(Work::nothing);
 constexpr Work of_more_drives(int set, bool is_write) {
-  return static_cast<Work>(static_cast<int>(Work::nothing) + 1 + 2 * (set - 1) + is_write);
+  return static_cast<Work>(static_cast<int>(Work::collective) + 1 + 2 * (set - 1) + is_write);
 }
 constexpr Work read_of(int set) { return set == 0 ? Work::read : of_more_drives(set, false); }
 constexpr Work write_of(int set) { return set == 0 ? Work::write : of_more_drives(set, true); }
@@ -120,8 +119,8 @@ struct DriveWork {
   bool is_read = false;
 };
 constexpr DriveWork drive_work(Work work) {
-  const int more = static_cast<int>(work) - static_cast<int>(Work::nothing) - 1;
-  if (more >= 0) return {1 + more / 2, more % 2 == 0};
+  const int more = static_cast<int>(work) - static_cast<int>(Work::collective) - 1;
+  if (more >= 0 && work != Work::nothing) return {1 + more / 2, more % 2 == 0};
   return work == Work::read || work == Work::write ? DriveWork{0, work == Work::read} : DriveWork{};
 }
 
@@ -205,7 +204,7 @@ class Costs {
 
   const Problem& problem_;
   const Machine& machine_;
-  const Framework framework_;          // the problem's
+  const Framework framework_;  // the problem's
   const double width_factor_;
   KernelTimes kernels_;
   const bool by_kind_;  // without measured kernels, compute tasks take more than FLOPs / gpu.flops
@@ -217,9 +216,9 @@ class Costs {
     DriveRates rates;
     std::vector<std::uint32_t> resources;  // by limit
   };
-  std::vector<Drives> drives_;  // by set
-  std::uint32_t nvlink_, nic_, spine_;          // none where there is none
-  mutable std::vector<Demand> collectives_;     // by variant
+  std::vector<Drives> drives_;               // by set
+  std::uint32_t nvlink_, nic_, spine_;       // none where there is none
+  mutable std::vector<Demand> collectives_;  // by variant
 };
 
 }  // namespace spillway

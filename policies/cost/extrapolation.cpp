@@ -47,7 +47,8 @@ void Extrapolation::tell_drives(int set, std::vector<std::string>& texts) const 
   const auto depth = static_cast<double>(ssd.queue_depth);
   if (!ssd.by_queue_depth.empty() && is_outside(ssd.by_queue_depth, depth)) {
     texts.push_back(fmt::format("queue depth {}: {} has rows for {:g} to {:g}", ssd.queue_depth,
-                                drive_set_key(set, "by_queue_depth"), ssd.by_queue_depth.begin()->first,
+                                drive_set_key(set, "by_queue_depth"),
+                                ssd.by_queue_depth.begin()->first,
                                 ssd.by_queue_depth.rbegin()->first));
   }
   const auto& mixes = ssd.read_share_by_depth;
@@ -55,7 +56,8 @@ void Extrapolation::tell_drives(int set, std::vector<std::string>& texts) const 
   if (mixes_matter && !mixes.empty() &&
       (depth < mixes.begin()->first || depth > mixes.rbegin()->first)) {
     texts.push_back(fmt::format("queue depth {}: {} has rows for {:g} to {:g}", ssd.queue_depth,
-                                drive_set_key(set, "by_read_share"), mixes.begin()->first, mixes.rbegin()->first));
+                                drive_set_key(set, "by_read_share"), mixes.begin()->first,
+                                mixes.rbegin()->first));
   }
 }
 

@@ -12,7 +12,7 @@ inline constexpr int most_drive_sets = 4;
 // "ssd", "ssd2", ...: the sections of machine files, the memories and the options of the command
 // line are called so.
 inline constexpr std::array<const char*, most_drive_sets> drive_set_names = {"ssd", "ssd2", "ssd3",
-                                                                              "ssd4"};
+                                                                             "ssd4"};
 inline const char* drive_set_name(int set) {
   return drive_set_names[static_cast<std::size_t>(set)];
 }

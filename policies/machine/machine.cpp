@@ -151,9 +151,10 @@ std::optional<FieldProblem> find_zero(const Machine& machine) {
     const Machine::Ssd& ssd = machine.drives(set);
     const auto key = [&](const char* name) { return drive_set_key(set, name); };
     if (ssd.count == 0 && ssd.capacity > 0) {
-      return FieldProblem{key("capacity"),
-                          fmt::format("there is no drive that could have it: {} is 0", key("count")),
-                          "leave it out, or give the drives' number and rates"};
+      return FieldProblem{
+          key("capacity"),
+          fmt::format("there is no drive that could have it: {} is 0", key("count")),
+          "leave it out, or give the drives' number and rates"};
     }
     if (ssd.count == 0) continue;
     if (set > 0 && machine.drives(set - 1).count == 0) {

@@ -166,8 +166,8 @@ struct Machine {
     return all;
   }
 
-  // Several GPUs. `gpu` and `pcie` are of one GPU; `host` and drives are of a node in a file, and in
-  // a Problem what one of `sharing` ranks of the node has of them (rank_share.hpp).
+  // Several GPUs. `gpu` and `pcie` are of one GPU; `host` and drives are of a node in a file, and
+  // in a Problem what one of `sharing` ranks of the node has of them (rank_share.hpp).
   struct Cluster {
     std::int64_t nodes = 1, gpus = 1;  // GPUs of a node
     double nvlink = 0;  // bytes/s each way between a GPU and those of its node together; 0: they

@@ -19,9 +19,9 @@ Machine::Ssd::Row bandwidth_with(const Machine::Ssd& ssd, std::int64_t count);
 // depends on the requests it has itself, so twice the drives need twice the requests.
 void rescale_queue_depths(Machine::Ssd& ssd, std::int64_t count_before);
 
-// `machine` with one set of drives in place of several: as fast as all of them together in any mix of
-// reads and writes at the most, and with the least latency of any. No distribution over the sets is
-// faster, so that bounds may take it.
+// `machine` with one set of drives in place of several: as fast as all of them together in any mix
+// of reads and writes at the most, and with the least latency of any. No distribution over the sets
+// is faster, so that bounds may take it.
 Machine with_drives_together(Machine machine);
 
 }  // namespace spillway

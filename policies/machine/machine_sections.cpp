@@ -156,8 +156,7 @@ void read_by_count(const toml::node& node, const std::string& origin, Machine::S
 void read_by_queue_depth(const toml::node& node, const std::string& origin, Machine& machine,
                          int set) {
   Machine::Ssd& ssd = machine.drives(set);
-  for (const toml::table* table :
-       tables_of(node, drive_set_key(set, "by_queue_depth"), origin)) {
+  for (const toml::table* table : tables_of(node, drive_set_key(set, "by_queue_depth"), origin)) {
     double depth = 0;
     Machine::Ssd::Row shares;
     FieldReader reader(fields_of(depth, shares), origin, place_of(table->source(), origin),
@@ -188,8 +187,7 @@ void read_by_queue_depth(const toml::node& node, const std::string& origin, Mach
 void read_by_read_share(const toml::node& node, const std::string& origin, Machine& machine,
                         int set) {
   Machine::Ssd& ssd = machine.drives(set);
-  for (const toml::table* table :
-       tables_of(node, drive_set_key(set, "by_read_share"), origin)) {
+  for (const toml::table* table : tables_of(node, drive_set_key(set, "by_read_share"), origin)) {
     double share = 0, gain = 0, depth = 0;
     FieldReader reader(fields_of_mix(share, gain, depth), origin, place_of(table->source(), origin),
                        nullptr);

@@ -95,8 +95,8 @@ void read_document(const toml::table& document, FieldReader& reader, Machine& ma
       read_trials(value, reader.origin(), machine.trials);
     } else if (name == "sources") {
       read_sources(value, reader.origin(), "", machine.sources);
-    } else if (const int set = set_of(name); name == "gpu" || name == "pcie" || name == "host" ||
-                                             set >= 0 || name == "cluster") {
+    } else if (const int set = set_of(name);
+               name == "gpu" || name == "pcie" || name == "host" || set >= 0 || name == "cluster") {
       const toml::table* table = value.as_table();
       if (!table) {
         throw InputError(place_of(value.source(), reader.origin()), 0,
@@ -251,8 +251,7 @@ void require_keys(const FieldReader& reader, const Machine& machine) {
   }
   for (int set = 1; set < most_drive_sets; ++set) {
     if (machine.drives(set).count == 0) continue;
-    for (const char* key : {"capacity", "read", "write"})
-      keys.push_back(drive_set_key(set, key));
+    for (const char* key : {"capacity", "read", "write"}) keys.push_back(drive_set_key(set, key));
   }
   reader.require(keys,
                  "begin with known parts, as parts = \"rtx3090+desktop-ddr4+2x990pro\", and set "

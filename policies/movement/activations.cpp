@@ -393,8 +393,7 @@ Slice Activations::to_host(Slice from, BufferKind kind, int layer, int micro_bat
   return host;
 }
 
-Activations::OnDrives Activations::to_ssd(Slice from, BufferKind kind, int layer,
-                                          int micro_batch) {
+Activations::OnDrives Activations::to_ssd(Slice from, BufferKind kind, int layer, int micro_batch) {
   OnDrives ssd;
   const auto ends = drives_.ends(from.bytes, buffer_alignment);
   std::uint64_t begin = 0;
@@ -402,8 +401,8 @@ Activations::OnDrives Activations::to_ssd(Slice from, BufferKind kind, int layer
     const auto at = static_cast<std::size_t>(set);
     const std::uint64_t bytes = ends[at] - begin;
     if (bytes == 0) continue;
-    ssd.parts[at] = program_.buffer(drives_tier(set), bytes, kind, layer, micro_batch)
-                        .part(0, bytes);
+    ssd.parts[at] =
+        program_.buffer(drives_tier(set), bytes, kind, layer, micro_batch).part(0, bytes);
     program_.copy(from.part(begin, bytes), ssd.parts[at], layer, micro_batch);
     begin = ends[at];
   }

@@ -13,8 +13,8 @@ namespace spillway {
 class DriveShares {
  public:
   // In proportion to what each set does of as many bytes read as written (of drives whose speed
-  // nobody knows: to their number); of one that has no room for its part (two copies of the optimizer state, as commits have them, and 5 % to spare), what
-  // it has room for.
+  // nobody knows: to their number); of one that has no room for its part (two copies of the
+  // optimizer state, as commits have them, and 5 % to spare), what it has room for.
   DriveShares(const Problem& problem, const Plan& plan, const Shards& shards);
 
   int sets() const { return sets_; }

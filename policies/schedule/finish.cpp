@@ -90,7 +90,7 @@ class Dependencies {
   std::span<const Access> accesses_;
   std::span<const BufferInfo> buffers_;
   std::span<const MemoryPlanner::Block> blocks_;
-  std::size_t lanes_;  // that tasks may be on
+  std::size_t lanes_;                         // that tasks may be on
   std::vector<AccessHistory::Place> places_;  // by buffer, from its first task on
   std::array<std::vector<AccessHistory::Place>, tier_count> place_of_block_;  // the last one there
   std::array<AccessHistory, tier_count> tiers_;
@@ -108,8 +108,8 @@ std::vector<Tier> memories_of(const Machine& machine) {
 }
 
 std::size_t lane_count_of(const Problem& problem) {
-  return static_cast<std::size_t>(lane_count_of(
-      problem.workload.ranks, problem.workload.pipeline, problem.machine.drive_sets()));
+  return static_cast<std::size_t>(lane_count_of(problem.workload.ranks, problem.workload.pipeline,
+                                                problem.machine.drive_sets()));
 }
 
 TierBytes capacities(const Machine& machine) {

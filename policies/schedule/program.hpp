@@ -267,8 +267,8 @@ class Program {
   std::array<Norms, 2> norms_;
 };
 
-// The memories of a machine: the GPU's, the host's, and its sets of drives (ssd, though without any,
-// where there is none).
+// The memories of a machine: the GPU's, the host's, and its sets of drives (ssd, though without
+// any, where there is none).
 std::vector<Tier> memories_of(const Machine& machine);
 // How many lanes tasks of the problem may be on, which are the first ones.
 std::size_t lane_count_of(const Problem& problem);

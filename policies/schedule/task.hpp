@@ -13,14 +13,10 @@ namespace spillway {
 // sets of drives, of which ssd is the first.
 enum class Tier : std::uint8_t { gpu, host, ssd };
 inline constexpr int tier_count = 2 + most_drive_sets;  // at most
-constexpr Tier drives_tier(int set) {
-  return static_cast<Tier>(static_cast<int>(Tier::ssd) + set);
-}
+constexpr Tier drives_tier(int set) { return static_cast<Tier>(static_cast<int>(Tier::ssd) + set); }
 constexpr bool is_drives(Tier tier) { return tier >= Tier::ssd; }
 // Of a tier of drives.
-constexpr int drive_set(Tier tier) {
-  return static_cast<int>(tier) - static_cast<int>(Tier::ssd);
-}
+constexpr int drive_set(Tier tier) { return static_cast<int>(tier) - static_cast<int>(Tier::ssd); }
 // Of a machine with so many sets: its tiers are the first ones.
 constexpr int tier_count_of(int drive_sets) { return 2 + (drive_sets > 1 ? drive_sets : 1); }
 
@@ -47,7 +43,8 @@ enum class Lane : std::uint8_t {
   // Then, of each set of drives but the first, reads and writes: read_lane(), write_lane().
 };
 // Lanes that come first, which one rank has by itself; those that ranks have, and stages.
-inline constexpr int lane_count_of_one_rank = 7, lane_count_of_ranks = 10, lane_count_of_stages = 14;
+inline constexpr int lane_count_of_one_rank = 7, lane_count_of_ranks = 10,
+                     lane_count_of_stages = 14;
 inline constexpr int lane_count = lane_count_of_stages + 2 * (most_drive_sets - 1);  // at most
 constexpr int lane_count_of(std::int64_t ranks, std::int64_t pipeline, int drive_sets) {
   return drive_sets > 1 ? lane_count_of_stages + 2 * (drive_sets - 1)

@@ -16,6 +16,8 @@
 #include <vector>
 
 #include "exec/run/training.hpp"
+#include "policies/schedule/program.hpp"
+#include "tests/policies/drive_sets.hpp"
 
 namespace spillway::test {
 
@@ -95,6 +97,15 @@ class Workbench {
   fs::path root_;
 };
 
+// The directories in so many sets of drives of different speed, of which as many are in each.
+inline void put_on_sets(TrainingOptions& options, std::vector<std::uint32_t> sets,
+                        std::uint64_t choice = 0x15) {
+  Machine& machine = options.problem.machine;
+  machine.more_ssd = {};
+  give_drive_sets(machine, static_cast<int>(sets.size()), choice);
+  options.ssd_sets = std::move(sets);
+}
+
 struct Losses {
   std::vector<double> of_step;
   std::uint64_t weights_hash = 0;
@@ -115,7 +126,7 @@ inline std::string difference(const Losses& a, const Losses& b) {
 inline TierBytes planned_peaks(const Training& training, const TrainingOptions& options) {
   TierBytes peaks{};
   const auto add = [&](const Schedule& schedule) {
-    for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd}) {
+    for (const Tier tier : memories_of(options.problem.machine)) {
       std::uint64_t& peak = peaks[static_cast<std::size_t>(tier)];
       peak = std::max(peak, schedule.use(tier).peak_bytes);
     }
@@ -136,11 +147,11 @@ inline Losses train_within_plan(const TrainingOptions& options) {
   const auto take = [&](const StepResult& step) { losses.of_step.push_back(step.loss); };
   losses.weights_hash = training.run(take, nullptr).weights_hash;
   const TierBytes peaks = planned_peaks(training, options);
-  for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd}) {
+  for (const Tier tier : memories_of(options.problem.machine)) {
     const std::uint64_t peak = peaks[static_cast<std::size_t>(tier)];
     INFO(to_string(tier));
     CHECK(training.highest_use(tier) <= peak);
-    if (tier != Tier::ssd) CHECK(training.highest_written(tier) <= peak);
+    if (!is_drives(tier)) CHECK(training.highest_written(tier) <= peak);
   }
   return losses;
 }

@@ -3,6 +3,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "policies/schedule/program.hpp"
 #include "tests/policies/dataflow.hpp"
 #include "tests/policies/races.hpp"
 
@@ -14,7 +15,7 @@ inline void check_schedule(const Schedule& schedule) {
   CHECK(find_race(schedule) == "");
   CHECK(find_dataflow_error(schedule) == "");
   CHECK(find_vain_write(schedule) == "");
-  for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd}) {
+  for (const Tier tier : memories_of(schedule.problem().machine)) {
     CHECK(schedule.use(tier).peak_bytes >= schedule.use(tier).live_peak_bytes);
   }
 }

@@ -250,9 +250,11 @@ class SymbolicRun {
       case TaskKind::d2h:
         return copy(Tier::gpu, Tier::host, Lane::pcie_d2h, task);
       case TaskKind::read:
-        return copy(Tier::ssd, Tier::host, Lane::ssd_read, task);
+        return copy(drives_tier(drive_set(task.lane)), Tier::host, read_lane(drive_set(task.lane)),
+                    task);
       case TaskKind::write:
-        return copy(Tier::host, Tier::ssd, Lane::ssd_write, task);
+        return copy(Tier::host, drives_tier(drive_set(task.lane)), write_lane(drive_set(task.lane)),
+                    task);
       case TaskKind::gradient_add:
         return gradient_add(task);
       case TaskKind::all_gather:

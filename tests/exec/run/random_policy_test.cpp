@@ -48,6 +48,7 @@ class Baselines {
     o.problem.workload.batch = o.problem.workload.micro_batch * micro_batches;
     o.problem.workload.sequence = 8 * between(1, 2);
     freeze_at_random(o.problem.model, random);
+    if (random() % 2 == 0) put_on_sets(o, {1, 1}, random());
     // Gradients of these models have norms of about 1.
     const GradientClip clips[] = {{}, {ClipScope::global, 0.1}, {ClipScope::layer, 0.1}};
     o.problem.workload.clip = clips[random() % 3];

@@ -249,7 +249,7 @@ TEST_CASE("lanes and a committer on threads of their own keep every commit whole
 // -- the record
 
 struct Sample {
-  StoreIdentity identity{"{\"numbers\":{}}", {"/a", "/b"}, 8192, 6 * 4096, {}};
+  StoreIdentity identity{"{\"numbers\":{}}", {"/a", "/b"}, 8192, 6 * 4096, {}, {}};
   ChunkTable chunks{{4096, 8192, 12288, 20480}, 8192, 6 * 4096};
   Sample() {
     // 1024 elements of 12 bytes are three blocks.
@@ -353,14 +353,14 @@ TEST_CASE("of two whole records the newest counts, of a torn one the other, of n
 TEST_CASE("a record of a later format is said to be one") {
   const Sample sample;
   std::vector<std::byte> slot = sample.slot(9, 5);
-  slot[32] = std::byte{4};  // the format, which begins the body; and the checksum that fits
+  slot[32] = std::byte{5};  // the format, which begins the body; and the checksum that fits
   std::uint64_t body = 0;
   std::memcpy(&body, slot.data() + 24, sizeof(body));
   const std::uint64_t sum = ChunkTable::checksum(std::span(slot).subspan(24, 8 + body));
   std::memcpy(slot.data() + 16, &sum, sizeof(sum));
   CHECK_THAT(
       message_of<InputError>([&] { decode_record(slot); }),
-      Catch::Contains("format 4; this version reads 2 and 3") && Catch::Contains("version of"));
+      Catch::Contains("format 5; this version reads 2 to 4") && Catch::Contains("version of"));
 }
 
 // -- the table

@@ -97,7 +97,7 @@ TEST_CASE("a record of a memory that there is not is no record") {
   }();
   REQUIRE(whole[tier_at] == static_cast<std::byte>(Tier::ssd));
   std::vector<std::byte> changed = whole;
-  changed[tier_at] = std::byte{3};
+  changed[tier_at] = std::byte{tier_count};
   seal(changed, body);
   CHECK_FALSE(decode(changed));
 }

@@ -149,6 +149,7 @@ class Story {
     ++moments.stories;
     if (which % 4 != 3) policy_ = crash_policies()[(which - which / 4) % crash_policies().size()];
     policy_seed_ = random_();
+    choose_sets();
   }
 
   void tell() {
@@ -174,7 +175,17 @@ class Story {
     if (chance(0.3)) {
       std::shuffle(all_.begin(), all_.end(), random_);
       directories_.assign(all_.begin(), all_.begin() + 1 + static_cast<std::ptrdiff_t>(below(3)));
+      sets_.clear();
     }
+    if (chance(0.4)) choose_sets();
+  }
+
+  // All directories on one set of drives, or the first of them on one and the others on another.
+  void choose_sets() {
+    sets_.clear();
+    if (directories_.size() < 2 || chance(0.4)) return;
+    sets_ = {1, static_cast<std::uint32_t>(directories_.size() - 1)};
+    speeds_ = random_();
   }
 
   Incarnation choose(bool may_crash) {
@@ -190,6 +201,7 @@ class Story {
     training.problem.workload.moments = width_;
     training.steps = steps;
     training.ssd = directories_;
+    if (!sets_.empty()) put_on_sets(training, sets_, speeds_);
     training.guard_bytes = 0;
     training.stripe_bytes = 8192;  // so that a store this small lies on all of its drives
     constexpr int runs[] = {0, 1, 3, 5};
@@ -365,7 +377,9 @@ class Story {
   std::mt19937_64 random_;
   Moments& moments_;
   std::vector<fs::path> all_, directories_;
-  std::string policy_;  // empty: random, of this seed
+  std::vector<std::uint32_t> sets_;  // of the directories; empty: one set
+  std::uint64_t speeds_ = 0;         // of the sets
+  std::string policy_;               // empty: random, of this seed
   std::uint64_t policy_seed_ = 0;
   std::string history_;
 

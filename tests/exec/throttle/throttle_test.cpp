@@ -54,7 +54,7 @@ std::int64_t perform(Throttle& throttle, FakeClock& clock, TaskId id, std::int64
 TEST_CASE("A throttle is written KEY=RATE, and reads back what it writes") {
   const ThrottleRates rates = parse_throttle("h2d=2GB/s,ssd.read=800MB/s,gpu=1.5TFLOPS");
   CHECK(rates.h2d == 2e9);
-  CHECK(rates.ssd_read == 8e8);
+  CHECK(rates.drives[0].read == 8e8);
   CHECK(rates.gpu == 1.5e12);
   CHECK(rates.d2h == 0);  // not throttled
   CHECK(to_text(rates) == "h2d=2GB/s,ssd.read=800MB/s,gpu=1.5TFLOPS");

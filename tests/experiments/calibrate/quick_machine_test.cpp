@@ -24,7 +24,7 @@ QuickMachineRequest small_request(const fs::path& drive) {
   request.workload.sequence = 32;
   request.workload.precision = Precision::fp32;
   request.micro_batches = {2, 1};
-  request.drives = {drive};
+  request.drives.all = {drive};
   return request;
 }
 
@@ -105,10 +105,10 @@ TEST_CASE("what identifies a measurement: program, computer, device, drives, ker
   };
   differs([](auto& r) { r.device = "GPU 0: some name"; });
   differs([](auto& r) { r.threads = 2; });
-  differs([](auto& r) { r.drives = {"/proc"}; });
+  differs([](auto& r) { r.drives.all = {"/proc"}; });
   if (usual_io().method == IoMethod::uring)
     differs([](auto& r) { r.io = choose_io(IoMethod::threads); });
-  differs([](auto& r) { r.drives.push_back(r.drives[0]); });
+  differs([](auto& r) { r.drives.all.push_back(r.drives.all[0]); });
   differs([](auto& r) { r.model.hidden *= 2; });
   differs([](auto& r) { r.workload.sequence *= 2; });
   differs([](auto& r) { r.workload.precision = Precision::bf16; });
@@ -116,7 +116,7 @@ TEST_CASE("what identifies a measurement: program, computer, device, drives, ker
   differs([](auto& r) { r.micro_batches = {1}; });
   // Another folder of the same drive, and more layers, take the same time.
   QuickMachineRequest same = request;
-  same.drives = {drive.path().parent_path()};
+  same.drives.all = {drive.path().parent_path()};
   same.model.layers = 7;
   CHECK(identity_of(same) == identity_of(request));
   // Another computer.

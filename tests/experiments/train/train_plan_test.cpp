@@ -27,7 +27,7 @@ Machine rates() {
   return machine;
 }
 
-const std::vector<std::filesystem::path> here = {std::filesystem::temp_directory_path()};
+const DriveFolders here{{std::filesystem::temp_directory_path()}};
 
 }  // namespace
 
@@ -48,7 +48,7 @@ TEST_CASE("auto without a machine file takes measured rates, and the limits of t
   CHECK(machine.gpu.flops == rates().gpu.flops);
   CHECK(machine.gpu.memory <= available_memory());
   CHECK(machine.host.memory <= available_memory());
-  CHECK(machine.ssd.capacity <= std::filesystem::space(here[0]).capacity);
+  CHECK(machine.ssd.capacity <= std::filesystem::space(here.all[0]).capacity);
   CHECK(machine.sources.at("host.memory") == "what this computer has");
 
   // Limits that are set hold; a micro-batch that is given is the one that is measured.

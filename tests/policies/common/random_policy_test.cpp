@@ -7,6 +7,7 @@
 #include <random>
 
 #include "tests/policies/check_schedule.hpp"
+#include "tests/policies/drive_sets.hpp"
 #include "tests/policies/schedules.hpp"
 
 using namespace spillway;
@@ -27,6 +28,7 @@ Problem problem_of(std::mt19937_64& random) {
   if (random() % 4 == 0) problem.workload.on_nonfinite = OnNonFinite::skip;
   if (random() % 2 == 0) make_llama(problem.model, random());
   freeze_some(problem.model, random());
+  give_drive_sets(problem.machine, between(1, most_drive_sets), random());
   return problem;
 }
 
@@ -43,7 +45,7 @@ TEST_CASE("Any legal choice: no race, every task reads what it must, each state 
   const std::uint64_t seeds = from_environment("SPILLWAY_TEST_SEEDS", 600);
   INFO("first seed " << first);
   std::map<TaskKind, std::size_t> kinds;
-  std::size_t late_updates = 0, partly_saved = 0, on_gpu = 0, to_ssd = 0;
+  std::size_t late_updates = 0, partly_saved = 0, on_gpu = 0, to_ssd = 0, to_more_drives = 0;
   for (std::uint64_t seed = first; seed < first + seeds; ++seed) {
     std::mt19937_64 random(seed);
     const Problem problem = problem_of(random);
@@ -57,13 +59,14 @@ TEST_CASE("Any legal choice: no race, every task reads what it must, each state 
     REQUIRE(find_dataflow_error(schedule) == "");
     REQUIRE(find_state_write_error(schedule) == "");
     REQUIRE(find_vain_write(schedule) == "");
-    for (const Tier tier : {Tier::gpu, Tier::host, Tier::ssd})
+    for (const Tier tier : memories_of(problem.machine))
       REQUIRE(schedule.use(tier).peak_bytes >= schedule.use(tier).live_peak_bytes);
     for (const Task& task : schedule.tasks()) {
       ++kinds[task.kind];
       late_updates += task.kind == TaskKind::optimizer && task.update < task.step;
       on_gpu += task.kind == TaskKind::optimizer && task.lane == Lane::gpu_compute;
-      to_ssd += task.lane == Lane::ssd_write;
+      to_ssd += task.kind == TaskKind::write;
+      to_more_drives += task.kind == TaskKind::write && task.lane != Lane::ssd_write;
       partly_saved += task.kind == TaskKind::backward && task.available != saved_none &&
                       task.available != saved_all(problem.model);
     }
@@ -74,6 +77,7 @@ TEST_CASE("Any legal choice: no race, every task reads what it must, each state 
   CHECK(late_updates > 1000);
   CHECK(on_gpu > 1000);
   CHECK(to_ssd > 10000);
+  CHECK(to_more_drives > 5000);
   CHECK(partly_saved > 1000);
 }
 

@@ -109,7 +109,7 @@ TEST_CASE("A trace names lanes, kinds, phases and tiers by their number, and has
   REQUIRE(trace.lanes.size() == lane_count_of_one_rank);
   REQUIRE(trace.kinds.size() == task_kind_count_of_one_rank);
   REQUIRE(trace.phases.size() == phase_count);
-  REQUIRE(trace.tiers.size() == tier_count);
+  REQUIRE(trace.tiers.size() == 3);
   CHECK(trace.lanes[static_cast<std::size_t>(Lane::ssd_write)] == "ssd.write");
   CHECK(trace.kinds[static_cast<std::size_t>(TaskKind::barrier)] == "barrier");
   CHECK(trace.phases[static_cast<std::size_t>(Phase::epilogue)] == "epilogue");

@@ -21,8 +21,10 @@ std::vector<Pieces> pieces_of(const Problem& problem, const Plan& plan, const Or
   const OrderOfWork work = work_of(problem, plan, 2, order);
   const Timetable times(problem, plan, work);
   Program program(problem);
-  Activations activations(program, plan, work, times);
-  return place_model_states(program, plan, Shards(problem, plan), work, activations);
+  const Shards shards(problem, plan);
+  const DriveShares drives(problem, plan, shards);
+  Activations activations(program, plan, work, times, drives);
+  return place_model_states(program, plan, shards, work, drives, activations);
 }
 
 // "first-end parameters/state", in cells; "d" where delayed.

@@ -102,7 +102,10 @@ std::string host_thread(const Problem& problem, const std::string& policy, std::
     if (task.kind == TaskKind::h2d) text += fmt::format("H{} ", task.layer);
     if (task.kind == TaskKind::forward) text += fmt::format("F{} ", task.layer);
     if (task.kind != TaskKind::barrier) continue;
-    CHECK(task.holds() == LaneSet::all().without(lanes_of_ranks).without(lanes_of_stages));
+    CHECK(task.holds() == LaneSet::all()
+                              .without(lanes_of_ranks)
+                              .without(lanes_of_stages)
+                              .without(lanes_of_no_drives(1)));
     text += task.waits_for().contains(Lane::ssd_read) ? "r " : "h ";
   }
   return text;
