@@ -20,12 +20,6 @@ std::int64_t now_ns() {
       .count();
 }
 
-namespace {
-
-bool uses_store(Lane lane) { return is_drive_lane(lane); }
-
-}  // namespace
-
 Executor::Executor(Device& device, SsdStore* store, std::shared_ptr<const Batches> batches,
                    OptimizerSettings settings, StateSafety safety, Throttle* throttle,
                    const FrozenFiles* frozen, RingFactory make_ring)
@@ -152,7 +146,7 @@ void Executor::lane_main(Lane lane) {
     if (lanes_->stopping) break;
     Run& run = *lanes_->run.load();
     try {
-      if (uses_store(lane) && !channels.store && !channels.frozen &&
+      if (is_drive_lane(lane) && !channels.store && !channels.frozen &&
           !run.by_lane[index_of(lane)].empty())
         open(lane, channels);
       if (run.streams && run.streams->is_stream(lane)) {

@@ -427,9 +427,7 @@ void Activations::fetch_until(VisitId v, bool ahead) {
 
 void Activations::read(Tensor& tensor, BufferKind kind, int layer, int micro_batch) {
   if (!tensor.ssd.valid() || tensor.host.valid()) return;
-  std::uint64_t bytes = 0;
-  for (const Slice& part : tensor.ssd.parts) bytes += part.bytes;
-  tensor.host = program_.buffer(Tier::host, bytes, kind, layer, micro_batch);
+  tensor.host = program_.buffer(Tier::host, tensor.ssd.bytes(), kind, layer, micro_batch);
   std::uint64_t begin = 0;
   for (const Slice& part : tensor.ssd.parts) {
     if (!part.valid()) continue;

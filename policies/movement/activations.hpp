@@ -9,7 +9,6 @@
 // order of work of all stages says (meetings.hpp).
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <vector>
@@ -84,8 +83,11 @@ class Activations {
   // A part on each set of drives, in their order; some may be empty.
   struct OnDrives {
     std::array<Slice, most_drive_sets> parts;
-    bool valid() const {
-      return std::any_of(parts.begin(), parts.end(), [](Slice part) { return part.valid(); });
+    bool valid() const { return bytes() > 0; }
+    std::uint64_t bytes() const {
+      std::uint64_t all = 0;
+      for (const Slice& part : parts) all += part.bytes;
+      return all;
     }
   };
   struct Tensor {

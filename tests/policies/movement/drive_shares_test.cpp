@@ -111,8 +111,7 @@ TEST_CASE("On two sets a schedule moves the bytes that it moves on one, by the l
     CHECK(second > first / 2);
   }
   // Activations, too, lie on both.
-  const Schedule far =
-      on({{2e9, 2e9}, {2e9, 2e9}}, "spillway:checkpoints.rest=ssd:1,parameters.rest=host:1");
+  const Schedule far = on({{2e9, 2e9}, {2e9, 2e9}}, "fuyou:checkpoints_ssd=1");
   const auto holds_checkpoints = [&](Tier tier) {
     return std::any_of(far.buffers().begin(), far.buffers().end(), [&](const BufferInfo& buffer) {
       return buffer.tier == tier && buffer.kind == BufferKind::checkpoint;
