@@ -32,7 +32,7 @@ struct Options {
   std::optional<std::int64_t> batch, sequence;
   std::int64_t sequences_at_once = 0;
   std::optional<int> gpu;
-  std::string ssd = ".";
+  SsdTexts ssd = {"."};
   IoOption io;
   int threads = 1, samples = 11;
   bool quiet = false;
@@ -208,9 +208,13 @@ void add_calibrate(CLI::App& app, int&) {
                    "sequences that kernels of the GPU work on at once (as many as in training)")
       ->check(CLI::Range(std::int64_t{1}, most_sequences_at_once));
   command
-      ->add_option("--ssd", options->ssd,
+      ->add_option("--ssd", options->ssd[0],
                    "directories on the drives to measure, separated by commas")
       ->capture_default_str();
+  for (int set = 1; set < most_drive_sets; ++set)
+    command->add_option(std::string("--") + drive_set_name(set),
+                        options->ssd[static_cast<std::size_t>(set)],
+                        "directories on drives of another speed, a set of its own");
   options->io.add_to(*command);
   command->add_option("--threads", options->threads, "as `train` will be given")
       ->check(CLI::Range(1, 1024))

@@ -180,11 +180,7 @@ class Testbed {
     run_options_.steps = options.steps;
     run_options_.durable = options.commits;
     run_options_.data = {training_text(options.out)};
-    const DriveFolders drives = ssd_directories(options.ssd);
-    if (drives.set_count() > 1)
-      throw InputError("--ssd " + options.ssd + ": the testbed trains on one set of drives",
-                       "name the directories of one of them");
-    run_options_.ssd = drives.all;
+    run_options_.ssd = ssd_directories({options.ssd}).all;
     if (run_options_.ssd.empty()) {
       run_options_.ssd = {fs::path(options.out) / "ssd"};
       fs::create_directories(run_options_.ssd.front());

@@ -9,6 +9,7 @@
 #include "base/errors.hpp"
 #include "base/new_file.hpp"
 #include "base/text.hpp"
+#include "policies/machine/drive_sets.hpp"
 #include "policies/workload/json_number.hpp"
 
 namespace spillway {
@@ -20,7 +21,7 @@ namespace {
 
 constexpr int format = 3;
 constexpr std::uint64_t longest_file = std::uint64_t{16} << 20;
-constexpr const char* path_option = "ssd";  // the only option whose paths may lie in the folder
+constexpr const auto& path_options = drive_set_names;  // options whose paths may lie in the folder
 
 std::string to_saved(const fs::path& path, const fs::path& folder) {
   return is_inside(path, folder) ? path.lexically_relative(folder).string() : path.string();
@@ -81,8 +82,10 @@ SavedRun parse_saved_run(const std::string& text, const fs::path& folder,
     };
     run.home = {home.at("host"), home.at("path"), number("file_system"), number("inode")};
     json.at("options").get_to(run.options);
-    if (const auto ssd = run.options.find(path_option); ssd != run.options.end()) {
-      for (std::string& list : ssd->second)
+    for (const char* const option : path_options) {
+      const auto paths = run.options.find(option);
+      if (paths == run.options.end()) continue;
+      for (std::string& list : paths->second)
         list =
             each_path(list, [&](const std::string& p) { return from_saved(p, folder).string(); });
     }
@@ -117,8 +120,10 @@ std::string saved_run_text(const SavedRun& run, const fs::path& folder) {
                   {"file_system", run.home.file_system},
                   {"inode", run.home.inode}};
   auto options = run.options;
-  if (const auto ssd = options.find(path_option); ssd != options.end()) {
-    for (std::string& list : ssd->second)
+  for (const char* const option : path_options) {
+    const auto paths = options.find(option);
+    if (paths == options.end()) continue;
+    for (std::string& list : paths->second)
       list = each_path(list, [&](const std::string& p) { return to_saved(p, folder); });
   }
   json["options"] = options;

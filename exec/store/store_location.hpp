@@ -25,6 +25,14 @@ struct DriveFolders {
   std::size_t set_count() const { return sets.empty() ? 1 : sets.size(); }
 };
 
+// Bytes that are free for each set; what is free on a file system is shared equally by the sets
+// that have directories there. And the number of file systems of each.
+struct DriveRoom {
+  std::vector<std::uint64_t> free;
+  std::vector<std::int64_t> file_systems;
+};
+DriveRoom room_on(const DriveFolders& drives);
+
 struct StoreLocation {
   std::vector<std::filesystem::path> directories;  // in stripe order
   std::uint64_t generation = 0;                    // counts the stores that the run has had

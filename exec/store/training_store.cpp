@@ -217,7 +217,7 @@ TrainingStore::TrainingStore(std::span<const Schedule* const> schedules,
     throw InputError(
         fmt::format("policy {} uses the {} tier, but no directory is given for it",
                     schedules[0]->policy(), drive_set_name(set)),
-        Setting{"ssd", "DIR[,DIR]:DIR[,DIR]"} + ": directories on the drives of each set");
+        Setting{drive_set_name(set), "DIR[,DIR]"} + ": directories on the drives of that set");
   }
   location_.directories = absolute(options_.directories);
   for (const fs::path& directory : location_.directories) {

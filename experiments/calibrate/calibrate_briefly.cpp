@@ -144,6 +144,9 @@ void measure_drives_of(const CalibrationOptions& options, const SamplingRule& ru
     for (std::size_t set = 1; set < drives.set_count(); ++set)
       measure_more_drives(static_cast<int>(set), drives.of_set(set), options, rule, memory, machine,
                           next);
+    const DriveRoom room = room_on(drives);
+    for (std::size_t set = 0; set < drives.set_count(); ++set)
+      machine.drives(static_cast<int>(set)).capacity = room.free[set];
   };
   if (!options.brief) return measure();
   const std::vector<KernelTime> kernels = machine.kernels;

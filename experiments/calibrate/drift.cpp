@@ -82,11 +82,14 @@ Machine drifted_machine(Machine machine, const Drift& drift) {
   machine.host.core_bandwidth /= of("copy");
   machine.pcie.h2d /= of("copy");
   machine.pcie.d2h /= of("copy");
-  machine.ssd.read /= of("read");
-  machine.ssd.write /= of("write");
-  machine.ssd.total /= mean_of(drift, {"read", "write"}).value_or(1);
-  machine.ssd.read_latency_ns = stretched(machine.ssd.read_latency_ns, of("read"));
-  machine.ssd.write_latency_ns = stretched(machine.ssd.write_latency_ns, of("write"));
+  for (int set = 0; set < most_drive_sets; ++set) {
+    Machine::Ssd& drives = machine.drives(set);
+    drives.read /= of("read");
+    drives.write /= of("write");
+    drives.total /= mean_of(drift, {"read", "write"}).value_or(1);
+    drives.read_latency_ns = stretched(drives.read_latency_ns, of("read"));
+    drives.write_latency_ns = stretched(drives.write_latency_ns, of("write"));
+  }
   // What the machine's speed was is not known any better than before.
   for (KernelTime& reference : machine.references) stretch(reference, of(reference.kind.c_str()));
   return machine;

@@ -1,18 +1,16 @@
 #include "experiments/calibrate/drive_bench.hpp"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <ctime>
 #include <map>
-#include <set>
 
 #include "base/errors.hpp"
 #include "base/units.hpp"
 #include "exec/run/executor.hpp"
 #include "exec/store/chunk_table.hpp"
 #include "exec/store/ssd_store.hpp"
+#include "exec/store/store_location.hpp"
 #include "experiments/calibrate/mixed_bench.hpp"
 #include "experiments/calibrate/scratch_folder.hpp"
 
@@ -200,14 +198,7 @@ void measure_drives(const std::vector<std::filesystem::path>& directories, const
 
   measure_mixes(directories, io, brief, rule, memory, machine, next);
   machine.ssd.count = static_cast<std::int64_t>(directories.size());
-  // Directories on one file system share its room.
-  std::set<dev_t> file_systems;
-  for (const auto& directory : directories) {
-    struct stat status {};
-    if (stat(directory.c_str(), &status) != 0 || !file_systems.insert(status.st_dev).second)
-      continue;
-    machine.ssd.capacity += std::filesystem::space(directory).available;
-  }
+  machine.ssd.capacity = room_on({directories}).free[0];
   const std::string single = way_of(store, io) + ", 256 KiB to 16 MiB, one lane";
   source("ssd.read", single);
   source("ssd.write", single);

@@ -114,9 +114,11 @@ void SimulatedPart::set_work(double periods, SimulationResult& result) const {
         whole(busy, is_middle(tasks[t]) ? busy : 0) / result.step_seconds;
   }
   const Problem& problem = schedule_.problem();
-  result.ssd_bytes_written_per_step =
-      result.lanes[static_cast<std::size_t>(Lane::ssd_write)].bytes *
-      static_cast<double>(problem.machine.cluster.sharing);
+  result.ssd_bytes_written_per_step = 0;
+  for (int set = 0; set < most_drive_sets; ++set)
+    result.ssd_bytes_written_per_step +=
+        result.lanes[static_cast<std::size_t>(write_lane(set))].bytes *
+        static_cast<double>(problem.machine.cluster.sharing);
   result.hardware_tflops = whole(all.flops, more.flops) *
                            static_cast<double>(problem.workload.ranks) / result.step_seconds *
                            1e-12;

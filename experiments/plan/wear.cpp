@@ -19,7 +19,7 @@ constexpr double seconds_per_day = 86'400;
 double written_by_mean_step(const Schedule& schedule) {
   double bytes = 0;
   for (const Task& task : schedule.tasks()) {
-    if (task.lane == Lane::ssd_write) bytes += static_cast<double>(task.bytes);
+    if (task.kind == TaskKind::write) bytes += static_cast<double>(task.bytes);
   }
   return bytes / schedule.steps();
 }

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "policies/cost/link_rates.hpp"
+
 namespace spillway {
 
 std::optional<double> WriteCache::steps_until_full(double bytes_per_step,
@@ -13,8 +15,10 @@ std::optional<double> WriteCache::steps_until_full(double bytes_per_step,
 std::optional<WriteCache> write_cache_of(const Machine& machine) {
   const Machine::Ssd& ssd = machine.ssd;
   if (ssd.count == 0 || ssd.cache == 0 || ssd.cache_write <= ssd.write) return {};
-  return WriteCache{static_cast<double>(ssd.cache) * static_cast<double>(ssd.count),
-                    ssd.cache_write, ssd.write, ssd.cache_recovery};
+  // In bytes that all sets of drives are written, of which the first has its share.
+  const double share = speed_shares(machine)[0];
+  return WriteCache{static_cast<double>(ssd.cache) * static_cast<double>(ssd.count) / share,
+                    ssd.cache_write, ssd.write, ssd.cache_recovery / share};
 }
 
 SimulationResult simulate_long_run(std::span<const Schedule> stages, const Machine& machine) {

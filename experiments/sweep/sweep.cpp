@@ -48,11 +48,11 @@ Json roofs_json(const Problem& problem, const SimulationResult& result) {
     return result.lanes[static_cast<std::size_t>(lane)].demand_seconds;
   };
   double io = 0;
-  for (const Lane lane : {Lane::pcie_h2d, Lane::pcie_d2h, Lane::ssd_read, Lane::ssd_write}) {
-    io = std::max(io, demand(lane));
-  }
+  for (const Lane lane : {Lane::pcie_h2d, Lane::pcie_d2h}) io = std::max(io, demand(lane));
+  for (int set = 0; set < most_drive_sets; ++set)
+    io = std::max({io, demand(read_lane(set)), demand(write_lane(set))});
   for (const ResourceUse& use : result.resources) {
-    const bool is_link = use.name.rfind("ssd.", 0) == 0 || use.name.rfind("pcie.", 0) == 0;
+    const bool is_link = use.name.rfind("ssd", 0) == 0 || use.name.rfind("pcie.", 0) == 0;
     if (is_link) io = std::max(io, use.demand_seconds);
   }
   const auto roof = [&](double seconds) {
@@ -123,8 +123,12 @@ StoreBytes store_of(const Price& price, const WholeRun& run) {
 // As close to the capacity of the drives as this, the whole schedule says whether the store fits.
 bool may_not_fit(const StoreBytes& store, const Machine& machine) {
   constexpr double close = 0.85;
-  return machine.ssd.count > 0 &&
-         static_cast<double>(store.all()) > close * static_cast<double>(machine.ssd.capacity);
+  for (int set = 0; set < machine.drive_sets(); ++set) {
+    if (static_cast<double>(store.on_set[static_cast<std::size_t>(set)]) >
+        close * static_cast<double>(machine.drives(set).capacity))
+      return true;
+  }
+  return false;
 }
 
 Json priced_json(const Problem& problem, const Price& price, const WholeRun& run, int steps) {

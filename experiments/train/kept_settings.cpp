@@ -30,15 +30,6 @@ std::string absolute_paths(const std::string& text) {
   return result;
 }
 
-// Of several sets of drives, separated by colons.
-std::string absolute_drives(const std::string& text) {
-  std::string result;
-  std::istringstream sets(text);
-  for (std::string set; std::getline(sets, set, ':');)
-    result += (result.empty() ? "" : ":") + absolute_paths(set);
-  return result;
-}
-
 // Of a tokenizer or template that is no file, whatever lies in the folder.
 bool is_name(const std::string& text) {
   const std::vector<std::string> templates = built_in_templates();
@@ -99,7 +90,7 @@ GivenSettings kept(GivenSettings given) {
       std::transform(texts->second.begin(), texts->second.end(), texts->second.begin(), absolute);
   };
   for (const char* key : {"model", "machine", "adapter"}) each(key, absolute_paths);
-  each("ssd", absolute_drives);
+  for (const char* key : drive_set_names) each(key, absolute_paths);
   for (const char* key : {"data", "tokenizer", "chat_template", "validation"})
     each(key, [](const std::string& text) { return is_name(text) ? text : absolute_source(text); });
   return given;
@@ -129,6 +120,10 @@ void require_one_length(const GivenSettings& given) {
 GivenSettings added_to(GivenSettings now, GivenSettings before) {
   if (lengths_in(now) > 0)
     for (const char* key : lengths) before.erase(key);
+  // Who names drives names all of them.
+  const auto is_given = [&](const char* key) { return now.contains(key); };
+  if (std::any_of(drive_set_names.begin(), drive_set_names.end(), is_given))
+    for (const char* key : drive_set_names) before.erase(key);
   now.merge(before);
   return now;
 }

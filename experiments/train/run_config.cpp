@@ -78,7 +78,9 @@ std::string run_config_text(const RunConfig& run) {
       text += "\n# " + group + "\n";
     }
     // The directories hold this run's own state.
-    if (setting.key == "ssd") text += "# another run needs directories of its own: ";
+    if (std::find(drive_set_names.begin(), drive_set_names.end(), setting.key) !=
+        drive_set_names.end())
+      text += "# another run needs directories of its own: ";
     for (const char* length : {"epochs", "tokens"}) {
       const auto asked = run.given.find(length);
       if (setting.key == "steps" && asked != run.given.end())

@@ -229,9 +229,19 @@ void add_machine(Table& t) {
       "host_memory", [](S & s) -> auto& { return s.problem.host_memory; },
       "limit of the host tier, e.g. 256MB");
   t.add(
-       "ssd", [](S & s) -> auto& { return s.ssd; },
-       "directories of the ssd tier, separated by commas; those on other drives, which are faster "
-       "or slower, after a colon; default: RUN/ssd")
+       "ssd", [](S & s) -> auto& { return s.ssd[0]; },
+       "directories of the ssd tier, separated by commas; default: RUN/ssd")
+      .form = SettingForm::parts;
+  t.add(
+       "ssd2", [](S & s) -> auto& { return s.ssd[1]; },
+       "directories on drives that are faster or slower than those of " + Setting{"ssd"} +
+           ": a set of its own, with a part that suits its speed")
+      .form = SettingForm::parts;
+  t.add(
+       "ssd3", [](S & s) -> auto& { return s.ssd[2]; }, "the same, of a third set of drives")
+      .form = SettingForm::parts;
+  t.add(
+       "ssd4", [](S & s) -> auto& { return s.ssd[3]; }, "the same, of a fourth set of drives")
       .form = SettingForm::parts;
   t.add(
       "device", [](S & s) -> auto& { return s.device; },

@@ -174,29 +174,24 @@ void refuse_idle_settings(const GivenSettings& given, const TrainSettings& setti
                          Setting{"train_layers", "4"});
 }
 
-DriveFolders ssd_directories(const std::string& text) {
+DriveFolders ssd_directories(const SsdTexts& texts) {
   DriveFolders drives;
   std::vector<fs::path>& directories = drives.all;
-  std::istringstream sets(text);
-  for (std::string set; std::getline(sets, set, ':');) {
+  for (int set = 0; set < most_drive_sets; ++set) {
+    const std::string& text = texts[static_cast<std::size_t>(set)];
+    if (text.empty()) continue;
+    const Setting setting{drive_set_name(set), text};
     const std::size_t before = directories.size();
-    std::istringstream stream(set);
+    std::istringstream stream(text);
     for (std::string item; std::getline(stream, item, ',');) {
       if (!item.empty()) directories.emplace_back(item);
     }
-    if (directories.size() == before) {
-      throw InputError(Setting{"ssd", text} + ": names no directory" +
-                           (drives.sets.empty() ? "" : " of one of the sets of drives"),
-                       Setting{"ssd", "DIR[,DIR]"} + ", or with a colon between sets of drives");
-    }
+    if (directories.size() == before)
+      throw InputError(setting + ": names no directory", Setting{drive_set_name(set), "DIR[,DIR]"});
+    if (static_cast<int>(drives.sets.size()) < set)
+      throw InputError(setting + ": names a set of drives after one that has no directories",
+                       "name those of " + Setting{drive_set_name(set - 1), "DIR[,DIR]"} + ", too");
     drives.sets.push_back(static_cast<std::uint32_t>(directories.size() - before));
-  }
-  if (drives.sets.size() > most_drive_sets) {
-    throw InputError(
-        Setting{"ssd", text} + Message(fmt::format(": {} sets of drives, of which {} are possible",
-                                                   drives.sets.size(), most_drive_sets)),
-        "directories on drives of about the same speed are of one set: separate them "
-        "by commas");
   }
   if (drives.sets.size() == 1) drives.sets.clear();
   for (const fs::path& directory : directories) {
@@ -221,23 +216,34 @@ void take_drive_sets(Machine& machine, const DriveFolders& drives,
   const int known = std::max(1, machine.drive_sets());
   if (named > known)
     throw InputError(
-        Setting{"ssd", ssd_text(drives)} +
-            Message(fmt::format(": names {} sets of drives, and machine {} has {}", named,
-                                machine.name, known)),
-        Message("measure them all (`spillway calibrate` with ") + Setting{"ssd", ssd_text(drives)} +
-            "), or describe them: ssd2.count, ssd2.capacity, ssd2.read and ssd2.write");
+        ssd_settings(drives) +
+            Message(fmt::format(": {} sets of drives, and machine {} has {}", named, machine.name,
+                                known)),
+        "measure them all (`spillway calibrate` with the same), or describe them: ssd2.count, "
+        "ssd2.capacity, ssd2.read and ssd2.write");
   if (named < known && note)
-    note(fmt::format("note: machine {} has {} sets of drives, of which ", machine.name, known) +
-         Setting{"ssd"} + Message(fmt::format(" names {}: the others are left out", named)));
+    note(Message(fmt::format(
+        "note: machine {} has {} sets of drives, of which {} is named: the others are left out",
+        machine.name, known, named)));
   for (int set = named; set < known; ++set) machine.drives(set) = {};
 }
 
-std::string ssd_text(const DriveFolders& drives) {
-  std::string text;
+SsdTexts ssd_texts(const DriveFolders& drives) {
+  SsdTexts texts;
   for (std::size_t set = 0; set < drives.set_count(); ++set) {
     std::vector<std::string> names;
     for (const fs::path& one : drives.of_set(set)) names.push_back(one.string());
-    text += fmt::format("{}{}", set == 0 ? "" : ":", fmt::join(names, ","));
+    texts[set] = fmt::format("{}", fmt::join(names, ","));
+  }
+  return texts;
+}
+
+Message ssd_settings(const DriveFolders& drives) {
+  Message text;
+  const SsdTexts texts = ssd_texts(drives);
+  for (std::size_t set = 0; set < drives.set_count(); ++set) {
+    if (set > 0) text += " ";
+    text += Setting{drive_set_name(static_cast<int>(set)), texts[set]};
   }
   return text;
 }

@@ -20,15 +20,17 @@ void check_settings(const TrainSettings& settings);
 void refuse_idle_settings(const GivenSettings& given, const TrainSettings& settings,
                           const ModelSpec& model);
 
-// Of paths separated by commas, and by colons those of sets of drives; empty where there are none.
-// Throws InputError when one is missing.
-DriveFolders ssd_directories(const std::string& text);
+// Of each set of drives the paths, separated by commas; empty where there are none. Throws
+// InputError when a directory or a set before another one is missing.
+using SsdTexts = std::array<std::string, most_drive_sets>;
+DriveFolders ssd_directories(const SsdTexts& texts);
 // Leaves to a machine that is known the sets of drives that are named, or the first where none are.
 // Throws InputError where it does not know as many. `note` may be empty.
 void take_drive_sets(Machine& machine, const DriveFolders& drives,
                      const std::function<void(const Message&)>& note);
-// The text that says so.
-std::string ssd_text(const DriveFolders& drives);
+// The texts that say so, and all of them for people.
+SsdTexts ssd_texts(const DriveFolders& drives);
+Message ssd_settings(const DriveFolders& drives);
 
 // Throws InputError for what the backend (that of the CPU, or CUDA's) cannot train.
 void check_backend(const Problem& problem, bool cuda);

@@ -128,18 +128,13 @@ class Paths {
       return is_other_name(text) ? text : name_or_path(text);
     if (key == "validation") return is_amount(text) ? text : below(text);
     if (key == "data") return source(text);
-    if (key != "ssd") return text;
+    if (std::find(drive_set_names.begin(), drive_set_names.end(), key) == drive_set_names.end())
+      return text;
     std::string all;
-    std::istringstream sets(text);
-    for (std::string set; std::getline(sets, set, ':');) {
-      std::string of_set;
-      std::istringstream parts(set);
-      for (std::string part; std::getline(parts, part, ',');)
-        if (!part.empty()) of_set += (of_set.empty() ? "" : ",") + below(part);
-      if (of_set.empty()) return text;  // refused as it is
-      all += (all.empty() ? "" : ":") + of_set;
-    }
-    return all;
+    std::istringstream parts(text);
+    for (std::string part; std::getline(parts, part, ',');)
+      if (!part.empty()) all += (all.empty() ? "" : ",") + below(part);
+    return all.empty() ? text : all;  // refused as it is
   }
 
  private:

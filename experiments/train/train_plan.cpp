@@ -1,9 +1,6 @@
 #include "experiments/train/train_plan.hpp"
 
-#include <sys/stat.h>
-
 #include <algorithm>
-#include <set>
 
 #include "base/errors.hpp"
 #include "exec/run/available_memory.hpp"
@@ -32,26 +29,11 @@ Machine machine_at_hand(Machine machine, const DriveFolders& ssd, bool cuda) {
   const std::uint64_t available = available_memory() / ranks;
   if (machine.gpu.memory == 0) machine.gpu.memory = available / 4;
   if (machine.host.memory == 0) machine.host.memory = available / (cuda ? 2 : 4);
-  // Directories on one file system share its room.
-  std::set<dev_t> file_systems;
+  const DriveRoom room = room_on(ssd);
   for (std::size_t set = 0; set < ssd.set_count(); ++set) {
     Machine::Ssd& drives = machine.drives(static_cast<int>(set));
-    for (const fs::path& directory : ssd.of_set(set)) {
-      struct stat status {};
-      const bool is_known = stat(directory.c_str(), &status) == 0;
-      const bool is_first = is_known && file_systems.insert(status.st_dev).second;
-      if (!is_first && (ssd.set_count() == 1 || drives.count > 0)) continue;
-      std::error_code error;
-      const fs::space_info space = fs::space(directory, error);
-      if (!error && is_first) drives.capacity += space.available / ranks;
-      // Two sets on one file system: each may have half of what is free there.
-      if (!error && !is_first) {
-        const std::uint64_t half = space.available / ranks / 2;
-        drives.capacity += half;
-        machine.ssd.capacity -= std::min(machine.ssd.capacity, half);
-      }
-      drives.count += 1;
-    }
+    drives.capacity += room.free[set] / ranks;
+    drives.count += room.file_systems[set];
   }
   return machine;
 }

@@ -28,7 +28,8 @@ struct TrainSettings {
   ProblemRequest problem;
   std::string policy = "auto";
   DataSettings data;  // no data: Spillway's own text
-  std::string ssd;    // directories, separated by commas; empty: inside the run's folder
+  // Directories of each set of drives, separated by commas; none at all: inside the run's folder.
+  std::array<std::string, most_drive_sets> ssd;
   std::string device = "auto", durability, throttle;
   std::optional<int> gpu;
   std::int64_t steps = 100;

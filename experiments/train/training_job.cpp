@@ -137,6 +137,13 @@ void TrainingJob::settle() {
     problem.machine = throttled_machine(problem.machine, throttle);
   DriveFolders drives = ssd_directories(settings_.ssd);
   if (machine_known) take_drive_sets(problem.machine, drives, listener_.note);
+  for (std::size_t set = drives.set_count(); set < throttle.drives.size(); ++set) {
+    if (!throttle.drives[set].any()) continue;
+    const char* const name = drive_set_name(static_cast<int>(set));
+    throw InputError(
+        Setting{"throttle"} + fmt::format(" {0}: no directories on {0} are named", name),
+        "name them: " + Setting{name, "DIR[,DIR]"});
+  }
   const bool drives_given = !drives.all.empty();
   if (!drives_given)
     drives.all.push_back(nearest_existing(request_.run.empty() ? "." : request_.run));

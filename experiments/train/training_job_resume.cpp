@@ -13,6 +13,26 @@ namespace spillway {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+// The same directories on each set, in any order.
+bool are_same_sets(const DriveFolders& a, const DriveFolders& b) {
+  if (a.set_count() != b.set_count()) return false;
+  for (std::size_t set = 0; set < a.set_count(); ++set) {
+    const std::vector<fs::path> of_a = a.of_set(set), of_b = b.of_set(set);
+    const auto is_in_b = [&](const fs::path& one) {
+      return std::any_of(of_b.begin(), of_b.end(), [&](const fs::path& other) {
+        std::error_code ignored;
+        return one == other || fs::equivalent(one, other, ignored);
+      });
+    };
+    if (of_a.size() != of_b.size() || !std::all_of(of_a.begin(), of_a.end(), is_in_b)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
 // What `resume` goes on from: the settings of the run where none are given now, and its last
 // commit, if there is one yet.
 std::optional<ResumePoint> TrainingJob::resume() {
@@ -104,8 +124,13 @@ std::optional<ResumePoint> TrainingJob::resume() {
   }
   DriveFolders drives{state.ssd};
   for (const FileSet& set : state.point->record.identity.sets) drives.sets.push_back(set.files);
-  if (!given.all.empty() && drives.sets != given.sets) drives = given;  // other sets than before
-  all["ssd"] = {ssd_text(drives)};
+  if (!given.all.empty() && !are_same_sets(drives, given)) drives = given;
+  const SsdTexts texts = ssd_texts(drives);
+  for (std::size_t set = 0; set < texts.size(); ++set) {
+    const char* const key = drive_set_name(static_cast<int>(set));
+    all.erase(key);
+    if (!texts[set].empty()) all[key] = {texts[set]};
+  }
   settings_ = read_train_settings(all);
   resumed_ = all;
   return std::move(state.point);

@@ -164,7 +164,15 @@ Validation validate_trace(const Trace& all, const std::string& origin,
       rates = rank_share(rates, std::min(problem.workload.processes(), rates.cluster.gpus));
     rates.gpu.memory = problem.machine.gpu.memory;
     rates.host.memory = problem.machine.host.memory;
-    rates.ssd.capacity = problem.machine.ssd.capacity;
+    const int sets = std::max(1, problem.machine.drive_sets());
+    if (sets > std::max(1, rates.drive_sets()))
+      throw InputError(fmt::format("{}: recorded on {} sets of drives, and machine {} has {}",
+                                   origin, sets, rates.name, std::max(1, rates.drive_sets())),
+                       "describe them: ssd2.count, ssd2.capacity, ssd2.read and ssd2.write");
+    for (int set = 0; set < most_drive_sets; ++set) {
+      rates.drives(set).capacity = problem.machine.drives(set).capacity;
+      if (set >= sets) rates.drives(set) = {};
+    }
     problem.machine = std::move(rates);
     const auto is_kept = [](const std::string& setting) {
       const std::array<const char*, 6> kept = {
@@ -174,7 +182,9 @@ Validation validate_trace(const Trace& all, const std::string& origin,
     };
     std::erase_if(problem.overrides, [&](const std::string& one) { return !is_kept(one); });
     problem.overrides.insert(problem.overrides.end(), set_by_hand.begin(), set_by_hand.end());
-    schedule = build_schedule(problem, schedule.policy(), schedule.steps());
+    // What rests on which set of drives follows from the rates that it was planned with.
+    schedule = sets > 1 ? schedule.of(problem)
+                        : build_schedule(problem, schedule.policy(), schedule.steps());
   }
   SimulationResult predicted = simulate_stages(stages_of(schedule), schedule.problem().machine);
   const Trace predicted_trace = to_trace(schedule, predicted);

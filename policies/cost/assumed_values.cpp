@@ -100,7 +100,7 @@ class Assumptions {
   // A latency: where it is left out, from none to what the shipped machines have; where it is
   // assumed, from none to twice as much.
   template <class At>
-  void latency(const char* key, std::uint32_t works, std::int64_t usual_ns,
+  void latency(const std::string& key, std::uint32_t works, std::int64_t usual_ns,
                const char* usual_source, const At& at) {
     Machine copy = machine_;
     const std::int64_t ns = at(copy);
@@ -301,6 +301,21 @@ class Assumptions {
              [set](Machine& m, double by) { m.drives(set).read *= by; });
       margin(drive_set_key(set, "write"), rate_text(more.write), bit(write_of(set)),
              [set](Machine& m, double by) { m.drives(set).write *= by; });
+      const std::string law = drive_set_key(set, "law");
+      if (says_assumed(law))
+        add(
+            value({law}, "as files leave it"), "simplex",
+            [set](Machine& m) { m.drives(set).law = SsdLaw::simplex; }, "duplex",
+            [set](Machine& m) { m.drives(set).law = SsdLaw::duplex; },
+            "by definition: no mix is slower than reads and writes in turns, none faster than "
+            "both alone",
+            bit(read_of(set)) | bit(write_of(set)));
+      latency(drive_set_key(set, "read_latency"), bit(read_of(set)), 80'000,
+              "80 us: usual for NAND flash, as the described drives have it",
+              [set](Machine& m) -> std::int64_t& { return m.drives(set).read_latency_ns; });
+      latency(drive_set_key(set, "write_latency"), bit(write_of(set)), 15'000,
+              "15 us: usual with a protected write cache, as the described drives have it",
+              [set](Machine& m) -> std::int64_t& { return m.drives(set).write_latency_ns; });
     }
     latency("ssd.read_latency", bit(Work::read), 80'000,
             "80 us: usual for NAND flash, as the described drives have it",

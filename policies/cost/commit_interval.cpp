@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "policies/cost/costs.hpp"
 #include "policies/model/operators.hpp"
@@ -22,6 +23,13 @@ double rated_or_assumed(const Machine& machine) {
                                                      : assumed::drive_bytes);
 }
 
+// To which commits copy what rests in memory.
+DriveRates first_drives(const Problem& problem) {
+  const Machine::Ssd& ssd = problem.machine.ssd;
+  return problem.machine.drive_sets() > 1 ? drive_rates(ssd, ssd.at_queue_depth())
+                                          : Costs(problem).drives();
+}
+
 double assumed_step_seconds(const Problem& problem) {
   namespace assumed = commit_assumptions;
   const double given = problem.machine.gpu.flops;
@@ -34,13 +42,14 @@ double assumed_step_seconds(const Problem& problem) {
 }  // namespace
 
 double rated_bytes(const Machine& machine) {
-  double all = 0;
+  const auto shares = speed_shares(machine);
+  double least = std::numeric_limits<double>::infinity();
   for (int set = 0; set < std::max(1, machine.drive_sets()); ++set) {
     const Machine::Ssd& ssd = machine.drives(set);
-    if (ssd.tbw == 0) return 0;
-    all += static_cast<double>(ssd.tbw) * static_cast<double>(ssd.count);
+    least = std::min(least, static_cast<double>(ssd.tbw) * static_cast<double>(ssd.count) /
+                                shares[static_cast<std::size_t>(set)]);
   }
-  return all;
+  return least;
 }
 
 CommitInterval commit_interval(const StoreBytes& bytes, const Problem& problem,
@@ -52,7 +61,7 @@ CommitInterval commit_interval(const StoreBytes& bytes, const Problem& problem,
   if (bytes.captured() == 0) return interval;
   const auto captured = static_cast<double>(bytes.captured());
   interval.cost_seconds = has_rates(problem.machine.ssd)
-                              ? Costs(problem).drives().seconds(0, captured)
+                              ? first_drives(problem).seconds(0, captured)
                               : captured / assumed::write_rate;
   const double least_lost =
       std::sqrt(2 * interval.cost_seconds * assumed::seconds_between_failures);

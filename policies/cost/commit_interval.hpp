@@ -21,7 +21,8 @@ inline constexpr double cpu_flops = 1e10, gpu_flops = 1e14;  // of a processor n
 
 inline constexpr double seconds_per_year = 365.25 * 86'400;
 
-// Bytes that the drives of the machine may be written in their life, by ssd.tbw; 0: it is not
+// Bytes that the drives of the machine may be written in their life, by ssd.tbw, until those of the
+// set that wears out first are worn out, as fast as its part is; 0: it is not
 // known.
 double rated_bytes(const Machine& machine);
 

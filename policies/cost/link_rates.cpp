@@ -111,6 +111,25 @@ DriveRates drive_rates(const Machine::Ssd& ssd, const Machine::Ssd::Row& rates) 
   return all;
 }
 
+std::array<double, most_drive_sets> speed_shares(const Machine& machine) {
+  const int sets = std::max(1, machine.drive_sets());
+  if (sets == 1) return {1};
+  bool known = true;
+  for (int set = 0; set < sets; ++set)
+    known = known && machine.drives(set).read > 0 && machine.drives(set).write > 0;
+  std::array<double, most_drive_sets> shares{};
+  double all = 0;
+  for (int set = 0; set < sets; ++set) {
+    const Machine::Ssd& ssd = machine.drives(set);
+    double& share = shares[static_cast<std::size_t>(set)];
+    share = known ? 1 / drive_rates(ssd, ssd.at_queue_depth()).seconds(0.5, 0.5)
+                  : static_cast<double>(ssd.count);
+    all += share;
+  }
+  for (double& share : shares) share /= all;
+  return shares;
+}
+
 double gain_of_hull(const std::map<double, double>& by_read_share, double read, double write,
                     double share) {
   const double reading = share / read, writing = (1 - share) / write;

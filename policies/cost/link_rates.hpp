@@ -2,6 +2,7 @@
 // Bytes and bytes/s; a rate of 0 is not known, and limits nothing.
 #pragma once
 
+#include <array>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,11 @@ struct DriveRates {
 //             ssd.mixed.1, .2, ... from few bytes read to many. A row of read share s and gain g is
 //             the point of that share where r/R + w/W = g; alone, reads reach R and writes W
 DriveRates drive_rates(const Machine::Ssd& ssd, const Machine::Ssd::Row& rates);
+
+// Of each set of drives the share of what rests on all of them, where each has a part in proportion
+// to what it does of as many bytes read as written; of drives whose speed nobody knows, to their
+// number. Their sum is 1.
+std::array<double, most_drive_sets> speed_shares(const Machine& machine);
 
 // Of a table of gains by read share: the gain that the hull of all of its rows gives a mix of that
 // share, 0 <= share <= 1, with `read` and `write` bytes/s alone. At least that of the row, and at

@@ -11,6 +11,7 @@
 #include "policies/framework/tensor_replay.hpp"
 #include "policies/model/scratch.hpp"
 #include "policies/model/tensors.hpp"
+#include "policies/schedule/program.hpp"
 #include "policies/schedule/rewriting.hpp"
 
 namespace spillway {
@@ -196,7 +197,7 @@ class Layer {
     for (BufferId id = 0; id < buffers.size(); ++id) {
       const BufferInfo& buffer = buffers[id];
       summed[id] = buffer.tier == Tier::host && is_gradient(id);
-      on_ssd[id] = buffer.tier == Tier::ssd && is_gradient(id);
+      on_ssd[id] = is_drives(buffer.tier) && is_gradient(id);
       staged[id] = buffer.tier == Tier::host && buffer.kind == BufferKind::optimizer_state;
     }
     for (const HomePart& home : again_.homes()) staged[home.where.buffer.id] = false;
@@ -220,7 +221,9 @@ class Layer {
                                  (framework_.fp16 ? framework_.overflow_bytes_per_parameter : 0);
     take(Tier::host, static_cast<std::uint64_t>(per_parameter * static_cast<double>(parameters)));
     take(Tier::host, live_peak(Tier::host, applied) / width_ * (wide_ - width_));
-    take(Tier::ssd, live_peak(Tier::ssd, on_ssd) / width_ * (wide_ - width_));
+    for (const Tier tier : memories_of(problem_.machine)) {
+      if (is_drives(tier)) take(tier, live_peak(tier, on_ssd) / width_ * (wide_ - width_));
+    }
     if (framework_.accumulators) {
       const std::uint64_t flat = parameters * width_, live = live_peak(Tier::host, summed);
       const std::uint64_t all = layer_elements() * width_ + pinned(flat) - flat;

@@ -87,6 +87,16 @@ std::string key_of_first_set(const std::string& key) {
   return key;
 }
 
+// What is said of the first set of drives, of that of a key.
+std::string of_same_set(std::string text, const std::string& key) {
+  const std::string first = drive_set_key(0, ""), own = key.substr(0, key.find('.') + 1);
+  if (key_of_first_set(key) == key) return text;
+  for (std::size_t at = text.find(first); at != std::string::npos;
+       at = text.find(first, at + own.size()))
+    text.replace(at, first.size(), own);
+  return text;
+}
+
 // Whether a machine that nobody describes has the same value.
 bool is_usual(const Field& field) {
   static const std::map<std::string, std::string> usual = [] {
@@ -122,7 +132,7 @@ MachineValue value_of(const Field& field, const std::map<std::string, std::strin
   if (left_out == left_out_texts().end() || !is_usual(field)) return value;
   if (file != nullptr && file->given.contains(field.key) && !is_zero(field)) return value;
   value.origin = Origin::assumed;
-  value.source = "left out: " + left_out->second;
+  value.source = "left out: " + of_same_set(left_out->second, field.key);
   if (is_zero(field)) value.shown = "-";
   return value;
 }

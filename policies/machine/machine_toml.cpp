@@ -127,6 +127,41 @@ void read_document(const toml::table& document, FieldReader& reader, Machine& ma
 
 bool is_count(const std::string& assignment) { return assignment.rfind("ssd.count=", 0) == 0; }
 
+bool is_more_count(const std::string& assignment) {
+  for (int set = 1; set < most_drive_sets; ++set) {
+    if (assignment.rfind(drive_set_key(set, "count="), 0) == 0) return true;
+  }
+  return false;
+}
+
+// The number of drives of a set but the first, which has no table of drives: other drives than the
+// file's need rates of their own.
+void set_more_count(const std::vector<std::string>& overrides, int set, const std::string& source,
+                    FieldReader& reader, Machine& machine) {
+  Machine::Ssd& drives = machine.drives(set);
+  const std::int64_t before = drives.count;
+  const auto begins = [&](const std::string& assignment, const char* key) {
+    return assignment.rfind(drive_set_key(set, key) + "=", 0) == 0;
+  };
+  for (const std::string& assignment : overrides) {
+    if (begins(assignment, "count")) reader.override_with(assignment, "", source);
+  }
+  if (drives.count == before || before == 0 || drives.count == 0) return;
+  const auto sets = [&](const char* key) {
+    return std::any_of(overrides.begin(), overrides.end(),
+                       [&](const std::string& one) { return begins(one, key); });
+  };
+  if (!sets("read") || !sets("write"))
+    reader.fail({drive_set_key(set, "count"),
+                 fmt::format("no bandwidths are known for {} drives of {}", drives.count,
+                             drive_set_name(set)),
+                 fmt::format("set {} and {} of all of them, too", drive_set_key(set, "read"),
+                             drive_set_key(set, "write"))});
+  rescale_queue_depths(drives, before);
+  drives.capacity = drives.capacity / static_cast<std::uint64_t>(before) *
+                    static_cast<std::uint64_t>(drives.count);
+}
+
 // `--set ssd.count=N` comes first: with other drives the file's bandwidths no longer hold (the
 // table of drives gives new ones, or further --set do), and the capacity grows or shrinks with the
 // drives.
@@ -138,6 +173,8 @@ void apply_overrides(const std::vector<std::string>& overrides, const std::strin
     if (is_count(assignment)) reader.override_with(assignment, "", source);
   }
   const bool changed = ssd.count != before;
+  for (int set = 1; set < most_drive_sets; ++set)
+    set_more_count(overrides, set, source, reader, machine);
   if (changed) {
     for (const char* key : {"ssd.read", "ssd.write", "ssd.total"}) reader.forget(key);
     ssd.read = ssd.write = ssd.total = 0;
@@ -155,7 +192,7 @@ void apply_overrides(const std::vector<std::string>& overrides, const std::strin
     }
   }
   for (const std::string& assignment : overrides) {
-    if (is_count(assignment)) continue;
+    if (is_count(assignment) || is_more_count(assignment)) continue;
     reader.override_with(assignment, "", source);
     // A gain for every mix, whatever was measured of some.
     for (int set = 0; set < most_drive_sets; ++set) {
@@ -169,7 +206,19 @@ void apply_overrides(const std::vector<std::string>& overrides, const std::strin
   }
   for (int set = 1; set < most_drive_sets; ++set) {
     Machine::Ssd& more = machine.drives(set);
-    if (more.count == 0) more = {};  // none, whatever the file says of them
+    if (more.count > 0) continue;
+    // None, whatever the file says of them; but for one that forgets their number.
+    const auto is_of_set = [&](const std::string& key) {
+      return key.rfind(drive_set_key(set, ""), 0) == 0 && reader.given(key);
+    };
+    const std::vector<std::string> keys = machine_keys();
+    const auto given = std::find_if(keys.begin(), keys.end(), is_of_set);
+    if (given != keys.end() && !reader.given(drive_set_key(set, "count")))
+      reader.fail({*given,
+                   fmt::format("there are no drives {}: {} is not given", drive_set_name(set),
+                               drive_set_key(set, "count")),
+                   "give their number, too"});
+    more = {};
   }
   const bool bandwidths_known = !ssd.by_count.empty() || reader.given("ssd.drive_read") ||
                                 (reader.given("ssd.read") && reader.given("ssd.write"));

@@ -395,17 +395,11 @@ Slice Activations::to_host(Slice from, BufferKind kind, int layer, int micro_bat
 
 Activations::OnDrives Activations::to_ssd(Slice from, BufferKind kind, int layer, int micro_batch) {
   OnDrives ssd;
-  const auto ends = drives_.ends(from.bytes, buffer_alignment);
-  std::uint64_t begin = 0;
-  for (int set = 0; set < drives_.sets(); ++set) {
-    const auto at = static_cast<std::size_t>(set);
-    const std::uint64_t bytes = ends[at] - begin;
-    if (bytes == 0) continue;
-    ssd.parts[at] =
-        program_.buffer(drives_tier(set), bytes, kind, layer, micro_batch).part(0, bytes);
-    program_.copy(from.part(begin, bytes), ssd.parts[at], layer, micro_batch);
-    begin = ends[at];
-  }
+  drives_.for_parts(from.bytes, buffer_alignment, [&](int set, std::uint64_t at, std::uint64_t n) {
+    Slice& part = ssd.parts[static_cast<std::size_t>(set)];
+    part = program_.buffer(drives_tier(set), n, kind, layer, micro_batch).part(0, n);
+    program_.copy(from.part(at, n), part, layer, micro_batch);
+  });
   return ssd;
 }
 

@@ -12,17 +12,26 @@ namespace spillway {
 
 namespace {
 
-// Bytes that rest on drives at once, with second copies of optimizer state.
-double resting_bytes(const Problem& problem, const Plan& plan, const Shards& shards) {
+struct Resting {
+  double on_drives = 0;  // at once, with second copies of optimizer state
+  // What commits copy to the first set of optimizer state that rests in memory.
+  double copies_of_memory = 0;
+};
+
+Resting resting_bytes(const Problem& problem, const Plan& plan, const Shards& shards) {
   const int layers = static_cast<int>(problem.model.layers);
-  double bytes = 0;
+  Resting resting;
+  double& bytes = resting.on_drives;
   for (int unit = 0; unit < static_cast<int>(unit_count(problem.model)); ++unit) {
     const int layer = std::min(unit, layers - 1);
     const bool is_outer = unit >= layers;
     Share state = plan.optimizer_state.rest.at(layer, layers);
     if (is_outer) state = plan.optimizer_state.embedding.value_or(state);
     const auto updated = static_cast<double>(shards.updated(unit).elements);
-    bytes += 2 * state.ssd * updated * static_cast<double>(problem.state_bytes());
+    const double state_bytes = updated * static_cast<double>(problem.state_bytes());
+    bytes += 2 * state.ssd * state_bytes;
+    resting.copies_of_memory += 2 * (1 - state.ssd) * state_bytes;
+    if (plan.gradients.on_ssd) bytes += updated * static_cast<double>(problem.gradient_bytes());
     if (is_outer) continue;
     const double kept = static_cast<double>(shards.kept(unit).elements) +
                         static_cast<double>(unit_elements(problem.model, unit)) -
@@ -33,7 +42,7 @@ double resting_bytes(const Problem& problem, const Plan& plan, const Shards& sha
              static_cast<double>(checkpoint_bytes(problem)) *
              static_cast<double>(problem.workload.micro_batches());
   }
-  return bytes;
+  return resting;
 }
 
 }  // namespace
@@ -41,19 +50,14 @@ double resting_bytes(const Problem& problem, const Plan& plan, const Shards& sha
 DriveShares::DriveShares(const Problem& problem, const Plan& plan, const Shards& shards)
     : sets_(std::max(1, problem.machine.drive_sets())) {
   if (sets_ == 1) return;
-  std::array<double, most_drive_sets> speed{}, most{};
-  const double all = resting_bytes(problem, plan, shards);
-  bool known = true;
+  const std::array<double, most_drive_sets> speed = speed_shares(problem.machine);
+  std::array<double, most_drive_sets> most{};
+  const Resting all = resting_bytes(problem, plan, shards);
   for (int set = 0; set < sets_; ++set) {
-    const Machine::Ssd& ssd = problem.machine.drives(set);
-    known = known && ssd.read > 0 && ssd.write > 0;
-  }
-  for (int set = 0; set < sets_; ++set) {
-    const Machine::Ssd& ssd = problem.machine.drives(set);
-    const auto at = static_cast<std::size_t>(set);
-    speed[at] = known ? 1 / drive_rates(ssd, ssd.at_queue_depth()).seconds(0.5, 0.5)
-                      : static_cast<double>(ssd.count);
-    most[at] = all > 0 ? 0.95 * static_cast<double>(ssd.capacity) / all : 1;
+    const double room = 0.95 * static_cast<double>(problem.machine.drives(set).capacity) -
+                        (set == 0 ? all.copies_of_memory : 0);
+    most[static_cast<std::size_t>(set)] =
+        all.on_drives > 0 ? std::max(0.0, room / all.on_drives) : 1;
   }
   // Those that are full take what they hold, and the others share the rest.
   std::array<bool, most_drive_sets> full{};
@@ -73,7 +77,11 @@ DriveShares::DriveShares(const Problem& problem, const Plan& plan, const Shards&
   }
   double sum = 0;
   for (const double share : shares_) sum += share;
-  for (double& share : shares_) share /= sum;  // where all are full, none has room
+  if (sum > 0) {
+    for (double& share : shares_) share /= sum;  // where all are full, none has room
+  } else {
+    shares_ = speed;
+  }
 }
 
 std::array<std::uint64_t, most_drive_sets> DriveShares::ends(std::uint64_t all,

@@ -1,5 +1,5 @@
-// --ssd DIR:DIR: a run on two sets of drives is killed, goes on, is exported, validated, and may go
-// on with one.
+// --ssd DIR --ssd2 DIR: a run on two sets of drives is killed, goes on, is exported, validated, and
+// may go on with one.
 #include <signal.h>
 
 #include <catch2/catch.hpp>
@@ -19,9 +19,10 @@ const Words all_on_drives = {"--policy",
                              "off",
                              "--json", "--steps", "30"};
 
-std::string in_sets(const TemporaryFolder& folder) {
+// Two directories on the first set, one on the second.
+Words in_sets(const TemporaryFolder& folder) {
   for (const char* name : {"a", "b", "c"}) fs::create_directories(folder / name);
-  return folder / "a," + folder / "b:" + folder / "c";
+  return {"--ssd", folder / "a," + folder / "b", "--ssd2", folder / "c"};
 }
 
 // Kills the program once so many commits are told.
@@ -57,14 +58,15 @@ std::string machine_with_two_sets(const TemporaryFolder& folder) {
 
 }  // namespace
 
-TEST_CASE("train --ssd A,B:C: killed and gone on with, the bits of one drive, wherever it goes on",
-          "[store]") {
+TEST_CASE(
+    "train --ssd A,B --ssd2 C: killed and gone on with, the bits of one set, wherever it goes on",
+    "[store]") {
   const TemporaryFolder folder;
-  const std::string sets = in_sets(folder);
+  const Words sets = in_sets(folder);
   const Outcome one = run(tiny_training(folder) + all_on_drives + Words{"--run", folder / "one"});
   INFO(one.err);
   REQUIRE(one.exit_code == 0);
-  const Words two = tiny_training(folder) + all_on_drives + Words{"--ssd", sets, "--no-export"};
+  const Words two = tiny_training(folder) + all_on_drives + sets + Words{"--no-export"};
   kill_after(two + Words{"--run", folder / "two"}, 4);
   for (const char* name : {"a", "c"}) CHECK(!fs::is_empty(folder / name));
   const Outcome looked = run({"store", "inspect", folder / "two", "--json"});
@@ -80,7 +82,7 @@ TEST_CASE("train --ssd A,B:C: killed and gone on with, the bits of one drive, wh
   CHECK(fs::is_empty(folder / "a"));
   CHECK(fs::is_empty(folder / "c"));
   const Outcome rest = run({"train", "--resume", "--run", folder / "two", "--json", "--ssd",
-                            folder / "c:" + folder / "d"});
+                            folder / "c", "--ssd2", folder / "d"});
   INFO(rest.err);
   REQUIRE(rest.exit_code == 0);
   CHECK(recorded_losses(folder / "two") == recorded_losses(folder / "one"));
@@ -97,42 +99,98 @@ TEST_CASE("a run on two sets is held against its prediction, lane by lane", "[st
   const std::string machine = machine_with_two_sets(folder);
   const Outcome trained =
       run(tiny_training(folder) + all_on_drives +
-          Words{"--run", folder / "run", "--machine", machine, "--ssd",
-                folder / "a:" + folder / "b", "--trace", folder / "trace.json", "--throttle",
+          Words{"--run", folder / "run", "--machine", machine, "--ssd", folder / "a", "--ssd2",
+                folder / "b", "--trace", folder / "trace.json", "--throttle",
                 "ssd.read=900MB/s,ssd.write=600MB/s,ssd2.read=300MB/s,ssd2.write=200MB/s"});
   INFO(trained.err);
   REQUIRE(trained.exit_code == 0);
   const Outcome held = run({"validate", folder / "trace.json", "--machine", machine, "--json"});
   INFO(held.err);
   REQUIRE(held.exit_code == 0);
-  const std::string text = held.out;
-  CHECK(text.find("ssd2.read") != std::string::npos);
-  CHECK(text.find("ssd2.write") != std::string::npos);
+  CHECK(held.out.find("ssd2.read") != std::string::npos);
+  CHECK(held.out.find("ssd2.write") != std::string::npos);
+  // The same plan at other rates, by a file of today.
+  std::string text = read_file(machine);
+  text.replace(text.find("300MB/s"), 7, "250MB/s");
+  const Outcome again = run(
+      {"validate", folder / "trace.json", "--machine", folder.write("today.toml", text), "--json"});
+  INFO(again.err);
+  CHECK(again.exit_code == 0);
+  text.erase(text.find("[ssd2]"));
+  check_refusal(
+      run({"validate", folder / "trace.json", "--machine", folder.write("one.toml", text)}), 2,
+      "recorded on 2 sets of drives", "ssd2.count");
 }
 
 TEST_CASE("sets of drives that cannot be are refused with what to do", "[store]") {
   const TemporaryFolder folder;
   in_sets(folder);
   const Words training = tiny_training(folder) + all_on_drives + Words{"--run", folder / "run"};
-  check_refusal(run(training + Words{"--ssd", folder / "a::" + folder / "b"}), 2,
-                "names no directory of one of the sets", "colon");
-  check_refusal(run(training + Words{"--ssd", folder / "a:" + folder / "a"}), 2, "named twice",
-                "once");
-  check_refusal(run(training + Words{"--ssd", folder / "a:" + folder / "b:" + folder / "c:" +
-                                                  folder / "a/:" + folder / "b/"}),
-                2, "5 sets of drives", "commas");
+  check_refusal(run(training + Words{"--ssd", folder / "a", "--ssd2", ","}), 2,
+                "--ssd2 ,: names no directory", "--ssd2 DIR");
+  check_refusal(run(training + Words{"--ssd", folder / "a", "--ssd2", folder / "a"}), 2,
+                "named twice", "once");
+  check_refusal(run(training + Words{"--ssd", folder / "a", "--ssd3", folder / "b"}), 2,
+                "after one that has no directories", "--ssd2");
+  check_refusal(run(training + Words{"--throttle", "ssd2.read=1MB/s"}), 2, "no directories on ssd2",
+                "--ssd2");
   // A machine that knows one set.
   std::string one = read_file(machine_with_two_sets(folder));
   one.erase(one.find("[ssd2]"));
   const std::string known = folder.write("one.toml", one);
-  check_refusal(run(training + Words{"--machine", known, "--ssd", folder / "a:" + folder / "b"}), 2,
-                "names 2 sets of drives, and machine two-sets has 1", "ssd2.count");
+  check_refusal(
+      run(training + Words{"--machine", known, "--ssd", folder / "a", "--ssd2", folder / "b"}), 2,
+      "2 sets of drives, and machine two-sets has 1", "ssd2.count");
   // One that knows two, of which one is named: said, and planned so.
   const Outcome first = run(training + Words{"--machine", machine_with_two_sets(folder), "--ssd",
                                              folder / "a", "--steps", "2"});
   INFO(first.err);
   CHECK(first.exit_code == 0);
   CHECK(first.err.find("the others are left out") != std::string::npos);
+}
+
+TEST_CASE("a folder may have a colon in its name, and directories may change their sets",
+          "[store]") {
+  const TemporaryFolder folder;
+  in_sets(folder);
+  const std::string run_folder = folder / "runs/10:30";
+  const Words training = tiny_training(folder) + all_on_drives + Words{"--run", run_folder};
+  REQUIRE(run(training + Words{"--steps", "3"}).exit_code == 0);
+  const Outcome rest = run({"train", "--resume", "--run", run_folder, "--steps", "5"});
+  INFO(rest.err);
+  CHECK(rest.exit_code == 0);
+  // Two sets, turned round: a new store, not the old one in place.
+  const Words two = tiny_training(folder) + all_on_drives + Words{"--run", folder / "run"};
+  const Words there = {"--ssd", folder / "a", "--ssd2", folder / "b"};
+  REQUIRE(run(two + there + Words{"--steps", "3"}).exit_code == 0);
+  REQUIRE(run({"train", "--resume", "--run", folder / "run", "--ssd", folder / "b", "--ssd2",
+               folder / "a", "--steps", "5"})
+              .exit_code == 0);
+  const Outcome looked = run({"store", "inspect", folder / "run", "--json"});
+  const json store = json::parse(looked.out)["stores"][0];
+  CHECK(store["generation"] == 1);
+  CHECK(store["directories"][0].get<std::string>().back() == 'b');
+}
+
+TEST_CASE("what is written is counted on all sets, and the one that wears out first is told",
+          "[cli]") {
+  const Words problem = {"simulate",     "--model", "gpt-13b", "--machine",
+                         "rtx4090-2ssd", "--batch", "8",       "--policy",
+                         "fuyou",        "--json",  "--set",   "ssd.tbw=600TB"};
+  const auto wear = [&](const Words& more) {
+    const Outcome outcome = run(problem + more);
+    INFO(outcome.err);
+    REQUIRE(outcome.exit_code == 0);
+    return json::parse(outcome.out)["wear"];
+  };
+  const Words second = {"ssd2.count=2", "ssd2.capacity=4TB", "ssd2.read=14GB/s",
+                        "ssd2.write=13.4GB/s", "ssd2.law=duplex"};
+  const json one = wear({}), two = wear(second + Words{"ssd2.tbw=60000TB"});
+  CHECK(one["bytes_per_step"] == two["bytes_per_step"]);
+  // The second set is rated for a hundred times as much: the first is worn out all the same.
+  const auto rated = [](const json& of) { return of["rated_bytes"].get<double>(); };
+  CHECK(rated(two) > rated(one));
+  CHECK(rated(two) < 4 * rated(one));
 }
 
 TEST_CASE("machines, compare and simulate tell the sets of drives of a machine", "[cli]") {
