@@ -216,9 +216,8 @@ void take_drive_sets(Machine& machine, const DriveFolders& drives,
   const int known = std::max(1, machine.drive_sets());
   if (named > known)
     throw InputError(
-        ssd_settings(drives) +
-            Message(fmt::format(": {} sets of drives, and machine {} has {}", named, machine.name,
-                                known)),
+        ssd_settings(drives) + Message(fmt::format(": {} sets of drives, and machine {} has {}",
+                                                   named, machine.name, known)),
         "measure them all (`spillway calibrate` with the same), or describe them: ssd2.count, "
         "ssd2.capacity, ssd2.read and ssd2.write");
   if (named < known && note)
