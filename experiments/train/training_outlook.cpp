@@ -71,7 +71,7 @@ TrainingOutlook outlook_of(const TrainingOptions& options, const TrainPlan& plan
   TrainingOutlook outlook;
   outlook.start = start_of(options);
   for (const Tier tier : memories_of(options.problem.machine))
-    outlook.memory[static_cast<std::size_t>(tier)] = fullest(*outlook.start.schedules, tier);
+    outlook.memory.push_back(fullest(*outlook.start.schedules, tier));
   outlook.wear = wear_of(outlook.start, options, plan);
   if (here) require_room(outlook.start, options);
   return outlook;

@@ -1,7 +1,6 @@
 // What a training comes to, before it starts: what `train --dry-run` shows.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -27,7 +26,7 @@ struct TierOutlook {
 struct TrainingOutlook {
   TrainingStart start;
   Wear wear;
-  std::array<TierOutlook, tier_count> memory;
+  std::vector<TierOutlook> memory;  // by tier
   struct Output {
     std::filesystem::path path;  // in the run's folder
     std::uint64_t bytes = 0;     // at most
