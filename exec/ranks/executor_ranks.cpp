@@ -178,6 +178,8 @@ void Executor::collective(const Run& run, const Task& task, OrderedSums& sums,
       require_own(parts, accesses[0]);
       return sums.all_gather(at[0], at[1], parts);
     }
+    case TaskKind::broadcast:
+      return sums.broadcast(at[0], task.bytes, task.saves, members_of(run.schedule, task));
     case TaskKind::reduce_scatter: {
       const std::uint64_t width = problem.gradient_bytes();
       const RankParts parts = parts_of(run.schedule, task, width);

@@ -32,6 +32,21 @@ void OrderedSums::all_gather(const std::byte* own, std::byte* whole, const RankP
   carrier_.finish();
 }
 
+void OrderedSums::broadcast(std::byte* part, std::uint64_t bytes, std::size_t from,
+                            const std::vector<int>& members) {
+  outgoing_.clear();
+  incoming_.clear();
+  if (members.at(from) != carrier_.rank()) {
+    incoming_.push_back({members[from], part, bytes});
+  } else {
+    for (const int member : members) {
+      if (member != carrier_.rank()) outgoing_.push_back({member, part, bytes});
+    }
+  }
+  carrier_.exchange(outgoing_, incoming_);
+  carrier_.finish();
+}
+
 void OrderedSums::reduce_scatter(const std::byte* whole, std::byte* own, const RankParts& parts,
                                  std::uint64_t width, bool adds) {
   reduce(whole, own, parts, width, adds);

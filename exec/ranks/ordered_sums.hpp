@@ -40,6 +40,9 @@ class OrderedSums {
 
   // Every rank's `own` to its place in every rank's `whole`. `own` may be there already.
   void all_gather(const std::byte* own, std::byte* whole, const RankParts& parts);
+  // From the member at place `from` to the others.
+  void broadcast(std::byte* part, std::uint64_t bytes, std::size_t from,
+                 const std::vector<int>& members);
   // The sum of all wholes: this rank's part of it to `own`, or added to what is there. Elements are
   // fp32 (width 4) or bf16 (width 2).
   void reduce_scatter(const std::byte* whole, std::byte* own, const RankParts& parts,

@@ -21,6 +21,7 @@ std::uint64_t hash_of_collectives(const Schedule& schedule) {
       const bool of_all = schedule.groups()[task.group].size() == schedule.problem().workload.ranks;
       text += fmt::format(" {} {} {} {} {};", to_string(task.kind), task.group, task.layer,
                           of_all ? task.bytes : 0, task.first_micro_batch ? "new" : "");
+      if (task.kind == TaskKind::broadcast) text += fmt::format("from {};", task.saves);
     }
   }
   return XXH3_64bits(text.data(), text.size());

@@ -360,6 +360,7 @@ void Executor::execute(Run& run, TaskId id, Channels& channels) {
     case TaskKind::read:
     case TaskKind::write:
       return transfer(run, id, channels);
+    case TaskKind::broadcast:
     case TaskKind::all_gather:
     case TaskKind::reduce_scatter:
     case TaskKind::all_reduce:

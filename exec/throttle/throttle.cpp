@@ -89,6 +89,7 @@ std::optional<std::int64_t> Throttle::modelled_ns(const Task& task) const {
           bytes * (twice ? 2 : 1) * static_cast<double>(ranks_ - 1) / static_cast<double>(ranks_),
           rates_.nvlink);
     }
+    case TaskKind::broadcast:
     case TaskKind::send:
       return at(bytes, rates_.nvlink);
     case TaskKind::receive:

@@ -61,6 +61,7 @@ AmountsByPhase amounts_of(const Schedule& schedule) {
             static_cast<double>(task.params);
         phase.cpu_passes += static_cast<double>(task.params) * task.pass_bytes;
         break;
+      case TaskKind::broadcast:
       case TaskKind::all_gather:
       case TaskKind::reduce_scatter:
       case TaskKind::all_reduce: {

@@ -61,6 +61,7 @@ std::optional<std::size_t> class_of(TaskKind kind) {
       return 6;
     case TaskKind::write:
       return 7;
+    case TaskKind::broadcast:
     case TaskKind::all_gather:
     case TaskKind::reduce_scatter:
     case TaskKind::all_reduce:

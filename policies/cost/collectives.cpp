@@ -83,7 +83,7 @@ CollectiveTraffic collective_traffic(const Machine::Cluster& cluster, TaskKind k
     traffic.steps_ns = steps_ns;
     return traffic;
   };
-  const double ring_bytes = rounds * (p - 1) / p;
+  const double ring_bytes = kind == TaskKind::broadcast ? 1 : rounds * (p - 1) / p;
   CollectiveTraffic ring = traffic_of(ring_bytes, rounds * (p - 1) * step_ns);
   if (const auto bus = measured_bus_bandwidth(cluster, kind, group.mesh, bytes)) {
     ring.bandwidth = *bus / ring_bytes;

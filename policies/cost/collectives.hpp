@@ -7,11 +7,12 @@
 //   all_reduce                   ring: a reduce_scatter and an all_gather;
 //                                tree: 2 v bytes, 2 (log2 p1 + p0 - 1) steps
 //   norms_reduce                 as all_reduce
+//   broadcast                    a chain: v bytes by each rank but the last, p - 1 steps
 //
 // A ring through p0 GPUs of a node leaves and enters the node once, so that of the bytes of a rank
 // a p0-th crosses the network: the groups of a node that run side by side share its cards. Bus
 // bandwidth is counted as nccl-tests count it: v (p - 1)/p over the time of an all_gather, twice
-// that of an all_reduce.
+// that of an all_reduce, v of a broadcast.
 #pragma once
 
 #include <cstdint>

@@ -45,6 +45,7 @@ Work work_of(const Task& task) {
       return read_of(drive_set(task.lane));
     case TaskKind::write:
       return write_of(drive_set(task.lane));
+    case TaskKind::broadcast:
     case TaskKind::all_gather:
     case TaskKind::reduce_scatter:
     case TaskKind::all_reduce:

@@ -363,6 +363,7 @@ class Layer {
       case TaskKind::d2h:
         copy(task, accesses);
         return;
+      case TaskKind::broadcast:
       case TaskKind::all_gather:
       case TaskKind::reduce_scatter:
       case TaskKind::all_reduce:

@@ -79,6 +79,8 @@ void RankCollectives::add(Task task, std::span<const Access> accesses) {
     reduced_.flush();
     return again_.emit(task, accesses);
   }
+  // Each from another rank, so that none is joined with the next.
+  if (task.kind == TaskKind::broadcast) return again_.emit(task, accesses);
   const bool of_gradients = task.kind != TaskKind::all_gather;
   if (of_gradients) task.bytes = task.bytes / width_ * summed_;
   // After every micro-batch, or before every use.

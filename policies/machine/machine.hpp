@@ -190,7 +190,7 @@ struct Machine {
     // Bus bandwidths as nccl-tests counts them, of a collective over so many GPUs of a node and
     // nodes, by the bytes of the whole: interpolated, in place of what the links say.
     struct Collective {
-      std::string kind;  // "all_gather", "reduce_scatter", "all_reduce"
+      std::string kind;  // "all_gather", "reduce_scatter", "all_reduce", "broadcast"
       std::int64_t gpus = 1, nodes = 1;
       std::uint64_t bytes = 0;
       double bandwidth = 0;

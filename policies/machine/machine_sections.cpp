@@ -38,7 +38,8 @@ std::vector<Field> fields_of_mix(double& share, double& gain, double& depth) {
 
 std::vector<Field> fields_of(Machine::Cluster::Collective& row) {
   std::vector<std::pair<std::string, std::string>> kinds;
-  for (const TaskKind kind : {TaskKind::all_gather, TaskKind::reduce_scatter, TaskKind::all_reduce})
+  for (const TaskKind kind :
+       {TaskKind::all_gather, TaskKind::reduce_scatter, TaskKind::all_reduce, TaskKind::broadcast})
     kinds.emplace_back(to_string(kind), to_string(kind));
   return {choice_field("kind", row.kind, std::move(kinds)), count_field("gpus", row.gpus),
           count_field("nodes", row.nodes), bytes_field("bytes", row.bytes),

@@ -200,10 +200,25 @@ void Optimizer::spread(const OptimizerEvent& event) {
     if (!shards_.spreads(unit)) return;
     const ElementRange updated = shards_.updated(unit), kept = shards_.kept(unit);
     const Slice whole{units_[unit_index(unit)].front().parameters.buffer, 0, kept.elements * width};
+    if (plan_.shards.broadcasts) return broadcast(unit, whole);
     program_.all_gather(Lane::ranks_spread, shards_.spread_group(unit),
                         whole.part((updated.first - kept.first) * width, updated.elements * width),
                         whole, unit);
   });
+}
+
+// Each rank's part of what all of a group keep of a unit, one after the other.
+void Optimizer::broadcast(int unit, Slice whole) {
+  const RankGroup& group = shards_.spread_group(unit);
+  const std::uint64_t width = program_.problem().parameter_bytes();
+  std::uint64_t at = 0;
+  int from = 0;
+  for (const std::uint64_t elements : part_elements(group, whole.bytes / width)) {
+    const std::uint64_t bytes = elements * width;
+    if (bytes > 0) program_.broadcast(Lane::ranks_spread, group, from, whole.part(at, bytes), unit);
+    at += bytes;
+    ++from;
+  }
 }
 
 // -- optimizer state that rests in host memory, for updates on the GPU ----------------------------

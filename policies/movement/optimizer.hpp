@@ -62,6 +62,7 @@ class Optimizer {
   void exchange_gpu_state(const OptimizerEvent& event);
   void state_leaves_gpu();
   void spread(const OptimizerEvent& event);
+  void broadcast(int unit, Slice whole);
 
   Program& program_;
   const Plan& plan_;

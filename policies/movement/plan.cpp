@@ -177,6 +177,8 @@ void for_fields(PlanType& plan, const Field& field) {
         "of optimizer state; open: all ranks");
   field("shards.all_reduce", plan.shards.all_reduce, on_off(),
         "complete gradients are added up on all ranks, not only where they are applied");
+  field("shards.broadcasts", plan.shards.broadcasts, on_off(),
+        "updated parameters are spread by a broadcast of each rank's part, not by one gather");
   field("shards.gather_overlaps", plan.shards.gather_overlaps, on_off(),
         "parameters are gathered while layers before compute");
   field("shards.reduce_overlaps", plan.shards.reduce_overlaps, on_off(),

@@ -157,6 +157,8 @@ struct Plan {
     Mesh optimizer_state{0, 0};  // open: all ranks
     // A complete sum is added up on all ranks, not only where its part is updated.
     bool all_reduce = false;
+    // Updated parameters are spread by a broadcast of each rank's part, in place of one gather.
+    bool broadcasts = false;
     // Parameters are gathered while layers before compute, sums are reduced while backward goes on,
     // and updated parameters spread while the next step's forward does; else the GPU waits for all
     // of them.

@@ -40,6 +40,16 @@ TaskId Program::all_gather(Lane lane, const RankGroup& group, Slice part, Slice 
                      operand(whole, Role::destination, Mode::write)});
 }
 
+TaskId Program::broadcast(Lane lane, const RankGroup& group, int from, Slice part, int layer,
+                          int micro_batch) {
+  require_tier(part, Tier::gpu, "broadcast part");
+  SPILLWAY_ASSERT(from >= 0 && from < group.size());
+  Task task = collective(TaskKind::broadcast, lane, group, layer, micro_batch);
+  task.bytes = part.bytes;
+  task.saves = static_cast<std::uint16_t>(from);
+  return emit(task, {operand(part, Role::destination, Mode::read_write)});
+}
+
 TaskId Program::reduce_scatter(Lane lane, const RankGroup& group, Slice whole, Slice part,
                                bool adds, int layer, int micro_batch) {
   require_tier(whole, Tier::gpu, "reduce_scatter whole");

@@ -109,6 +109,8 @@ const char* to_string(TaskKind kind) {
       return "gradient_norm";
     case TaskKind::all_gather:
       return "all_gather";
+    case TaskKind::broadcast:
+      return "broadcast";
     case TaskKind::reduce_scatter:
       return "reduce_scatter";
     case TaskKind::all_reduce:

@@ -151,18 +151,19 @@ enum class TaskKind : std::uint8_t {
   send,     // source -> another stage
   receive,  // destination, from another stage
   // A backward in two passes (policies/model/weight_operands.hpp), of a stage.
-  input_gradient,  // parameters, input [, saved], activation_gradient in place -> weight_operands
-  weight_gradient  // input [, saved], weight_operands, gradient
+  input_gradient,   // parameters, input [, saved], activation_gradient in place -> weight_operands
+  weight_gradient,  // input [, saved], weight_operands, gradient
+  broadcast         // a collective: destination in place, from one rank of the group (Task::saves)
 };
-inline constexpr int task_kind_count = 21;
-// Which come first, and are all there are of one rank that sums a gradient in one group; and of
-// ranks or groups.
-inline constexpr int task_kind_count_of_one_rank = 12, task_kind_count_of_ranks = 17;
+inline constexpr int task_kind_count = 22;
+// Which come first, and are all there are of one rank that sums a gradient in one group; and in
+// several.
+inline constexpr int task_kind_count_of_one_rank = 12, task_kind_count_of_groups = 17;
 constexpr int task_kind_count_of(std::int64_t ranks, std::int64_t gradient_groups,
                                  std::int64_t pipeline) {
-  return pipeline > 1                       ? task_kind_count
-         : ranks > 1 || gradient_groups > 1 ? task_kind_count_of_ranks
-                                            : task_kind_count_of_one_rank;
+  return pipeline > 1 || ranks > 1 ? task_kind_count
+         : gradient_groups > 1     ? task_kind_count_of_groups
+                                   : task_kind_count_of_one_rank;
 }
 // Of the gradient of a layer's input and of its weights, or of one of them.
 inline constexpr bool is_backward(TaskKind kind) {
@@ -178,7 +179,8 @@ inline constexpr bool is_message(TaskKind kind) {
 }
 inline constexpr bool is_collective(TaskKind kind) {
   return kind == TaskKind::all_gather || kind == TaskKind::reduce_scatter ||
-         kind == TaskKind::all_reduce || kind == TaskKind::norms_reduce;
+         kind == TaskKind::all_reduce || kind == TaskKind::norms_reduce ||
+         kind == TaskKind::broadcast;
 }
 
 enum class Phase : std::uint8_t { forward, backward, optimizer, epilogue };
@@ -288,7 +290,8 @@ struct Task {
   // collectives: calls that move it one after the other, in equal parts, as frameworks make them;
   // 0: one
   std::uint16_t available = 0;
-  // forward: SavedMask of what it writes to `saved`; barrier: holds()
+  // forward: SavedMask of what it writes to `saved`; barrier: holds(); broadcast: the place in its
+  // group of the rank that has it
   std::uint16_t saves = 0;
   // Collectives: in Schedule::groups(). Messages: the other stage.
   std::uint8_t group = 0;

@@ -24,8 +24,9 @@ class Amsp : public Policy {
     // Section IV: s_p <= s_g <= s_os <= s_dp, of which each divides the next.
     Plan plan = sharded_.plan(problem, meshes.parameters, meshes.gradients, meshes.optimizer_state);
     // Section V, T_os0: whole tensors belong to a rank each, so a complete gradient is added up on
-    // all ranks. T_os1: and the updated ones are broadcast, which is a gather of all shards.
+    // all ranks. T_os1: and the updated ones are broadcast, or gathered, which is the same bytes.
     plan.shards.all_reduce = true;
+    plan.shards.broadcasts = broadcasts_;
     // Section VI, s_p > 1: in forward, all of the next layer is gathered while one computes; in
     // backward the next module alone, so that reductions are not held up. Here a layer is the
     // finest that is gathered, also in backward.
@@ -90,6 +91,10 @@ class Amsp : public Policy {
   Option<std::uint64_t> reserve_ =
       option("reserve", "0", Elements{}, {"0"},
              "bytes of GPU memory that the planner leaves for what it does not count");
+  Option<bool> broadcasts_ = option(
+      "spread", "gather", Choice<bool>{{"gather", false}, {"broadcast", true}}, {"broadcast"},
+      "updated parameters reach the others by one gather of all shards | by a broadcast of "
+      "each, as in the paper");
   ShardedOptions sharded_{*this};
 };
 

@@ -26,11 +26,6 @@ class Profiler {
     return collective_seconds(cluster_, kind, group, static_cast<std::uint64_t>(std::llround(v)),
                               inside_, cluster_.nic);
   }
-  // From one rank to all others, through a ring: v bytes by each, as an all-gather of p/(p - 1) v.
-  double broadcast(double v, const RankGroup& group) const {
-    const double p = group.size();
-    return p > 1 ? (*this)(TaskKind::all_gather, v * p / (p - 1), group) : 0;
-  }
 
  private:
   const Machine::Cluster& cluster_;
@@ -97,8 +92,9 @@ AmspCost amsp_cost(const Problem& problem, const AmspMeshes& meshes, const AmspS
   // T_os0 = 2 Phi / (U s_p) t(AR, U, s_dp / s_p)
   cost.sync = buckets * t(TaskKind::all_reduce, settings.bucket, replica_group(ranks, s_p));
   // T_os1 = s_os / s_p t(BC, 2 Phi / s_os, s_os / s_p)
-  cost.spread = static_cast<double>(s_os.size()) / s_p.size() *
-                t.broadcast(parameter_width * phi / s_os.size(), replica_group(s_os, s_p));
+  cost.spread =
+      static_cast<double>(s_os.size()) / s_p.size() *
+      t(TaskKind::broadcast, parameter_width * phi / s_os.size(), replica_group(s_os, s_p));
   return cost;
 }
 

@@ -257,6 +257,7 @@ class SymbolicRun {
                     task);
       case TaskKind::gradient_add:
         return gradient_add(task);
+      case TaskKind::broadcast:
       case TaskKind::all_gather:
       case TaskKind::reduce_scatter:
       case TaskKind::all_reduce:

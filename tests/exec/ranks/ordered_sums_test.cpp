@@ -66,6 +66,17 @@ TEST_CASE("ranks: sums over the ranks are added in their order, whatever the siz
             .all_gather(reinterpret_cast<const std::byte*>(part.data()),
                         reinterpret_cast<std::byte*>(gathered.data()), parts);
         same = same && gathered == expected;
+        // So it is where each sends its part to all others.
+        std::vector<float> sent(count);
+        std::copy(part.begin(), part.end(), sent.begin() + static_cast<std::ptrdiff_t>(from));
+        std::uint64_t at = 0;
+        for (std::size_t owner = 0; owner < parts.size(); ++owner) {
+          team.on(Lane::ranks_spread)
+              .broadcast(reinterpret_cast<std::byte*>(sent.data()) + at, parts[owner], owner,
+                         all_ranks(ranks));
+          at += parts[owner];
+        }
+        same = same && sent == expected;
         const std::lock_guard lock(mutex);
         right += same ? 1 : 0;
       });

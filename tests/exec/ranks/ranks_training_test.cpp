@@ -148,6 +148,7 @@ const Sharded sharded_policies[] = {
     {2, "amsp:parameters=1x1,gradients=1x1,optimizer_state=1x1", {1, 1, 1, true}},
     {4, "amsp:parameters=2x1,gradients=1x1,optimizer_state=4x1", {0, 1, 2, true}},
     {4, "amsp:parameters=1x1,gradients=2x1,optimizer_state=4x1", {0, 2, 1, true}},
+    {4, "amsp:parameters=2x1,gradients=1x1,optimizer_state=4x1,spread=broadcast", {0, 1, 2, true}},
     {4, "zero-infinity:parameters=host", {}},
     {4,
      "spillway:parameters.rest=gpu:1,optimizer_state.rest=host:1,shards.parameters=1x1,"

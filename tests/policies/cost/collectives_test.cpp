@@ -63,6 +63,22 @@ TEST_CASE("A ring through nodes: each sends its bytes once, over all of its card
         Approx((p - 1) * alpha_network + static_cast<double>(v) * (p - 1) / p / (nic / 8)));
 }
 
+TEST_CASE(
+    "A broadcast is a chain of all bytes, and one of each part costs more steps than a gather") {
+  const std::uint64_t v = 1ull << 30;
+  for (const int p : {2, 4, 8}) {
+    const RankGroup group = shard_group({p, 1});
+    CHECK(seconds(cluster(), TaskKind::broadcast, group, v) ==
+          Approx((p - 1) * alpha + static_cast<double>(v) / inside));
+    const double of_parts =
+        p * seconds(cluster(), TaskKind::broadcast, group, v / static_cast<std::uint64_t>(p));
+    CHECK(of_parts == Approx(p * (p - 1) * alpha + static_cast<double>(v) / inside));
+    CHECK(of_parts > seconds(cluster(), TaskKind::all_gather, group, v));
+  }
+  CHECK(seconds(cluster(), TaskKind::broadcast, shard_group({8, 4}), v) ==
+        Approx(31 * alpha_network + static_cast<double>(v) / nic));
+}
+
 TEST_CASE("An all-reduce takes the faster of ring and tree") {
   // Tree: 2 v over the cards, 2 (log2 p1 alpha_network + (p0 - 1) alpha) of latency.
   const RankGroup all = shard_group({8, 16});

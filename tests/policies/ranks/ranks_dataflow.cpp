@@ -72,7 +72,8 @@ class JointRun {
           theirs.layer != task.layer)
         return false;  // they may get here
       if (theirs.bytes != task.bytes || theirs.micro_batch != task.micro_batch ||
-          theirs.step != task.step || theirs.first_micro_batch != task.first_micro_batch)
+          theirs.step != task.step || theirs.first_micro_batch != task.first_micro_batch ||
+          (task.kind == TaskKind::broadcast && theirs.saves != task.saves))
         of(member).fail("a collective unlike that of rank " + std::to_string(rank));
       if (place_in(group, ranks_, member) !=
           std::find(members.begin(), members.end(), member) - members.begin())
@@ -81,6 +82,9 @@ class JointRun {
     switch (task.kind) {
       case TaskKind::all_gather:
         all_gather(members, task);
+        break;
+      case TaskKind::broadcast:
+        broadcast(members, task);
         break;
       case TaskKind::reduce_scatter:
         reduce_scatter(members, task);
@@ -137,6 +141,23 @@ class JointRun {
         run.write_part(destination, done, one.bytes, one.value, one.from);
         done += one.bytes;
       }
+    }
+  }
+
+  void broadcast(const std::vector<int>& members, const Task& task) {
+    SymbolicRun& owner = of(members.at(task.saves));
+    const Access part = owner.collective_operand(Role::destination);
+    owner.require(part.bytes == task.bytes, "the part is not what is sent");
+    for (std::uint64_t done = 0; done < part.bytes;) {
+      const ShadowMemory::Run run = owner.read_run(part, done);
+      const std::uint64_t bytes = run.end - run.begin, from = run.from;
+      const Value value = run.value;
+      for (const int member : members) {
+        const Access to = of(member).collective_operand(Role::destination);
+        of(member).require(to.bytes == part.bytes, "the parts are not alike");
+        if (member != members[task.saves]) of(member).write_part(to, done, bytes, value, from);
+      }
+      done += bytes;
     }
   }
 

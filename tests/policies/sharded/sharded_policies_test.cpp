@@ -50,7 +50,8 @@ std::map<Lane, Traffic> traffic_of(const Schedule& schedule) {
 }
 
 const std::vector<std::string> sharded = {
-    "zero:stage=1", "zero:stage=2", "zero", "zero++", "mics", "fsdp", "fsdp:shard=hybrid", "amsp"};
+    "zero:stage=1", "zero:stage=2",         "zero", "zero++", "mics", "fsdp", "fsdp:shard=hybrid",
+    "amsp",         "amsp:spread=broadcast"};
 
 }  // namespace
 
@@ -119,6 +120,11 @@ TEST_CASE("What is gathered, reduced and spread in a step") {
   CHECK(amsp.count(Lane::ranks_gather) == 0);
   CHECK(amsp.at(Lane::ranks_reduce).bytes == (L * layer + 2 * embedding) * g);
   CHECK(amsp.at(Lane::ranks_spread).bytes == (L * layer + embedding) * p);
+  // As the paper has it, each of both sends its part to the other.
+  const auto sent = traffic_of(build_schedule(
+      problem, "amsp:parameters=1x1,gradients=1x1,optimizer_state=2x1,spread=broadcast", 3));
+  CHECK(sent.at(Lane::ranks_spread).calls == 2 * (L + 1));
+  CHECK(sent.at(Lane::ranks_spread).bytes == (L * layer + embedding) * p);
 }
 
 TEST_CASE("zero++ gathers in two hops in forward, and inside the node in backward") {
