@@ -95,7 +95,16 @@ void bind_machine(nb::module_& module) {
       .def_ro("gpu", &Machine::gpu)
       .def_ro("pcie", &Machine::pcie)
       .def_ro("host", &Machine::host)
-      .def_ro("ssd", &Machine::ssd)
+      .def_ro("ssd", &Machine::ssd, "The first set of drives, or the only one.")
+      .def_prop_ro(
+          "drives",
+          [](const Machine& machine) {
+            std::vector<Machine::Ssd> sets;
+            for (int set = 0; set < machine.drive_sets(); ++set)
+              sets.push_back(machine.drives(set));
+            return sets;
+          },
+          "Every set of drives.")
       .def_ro("sources", &Machine::sources)
       .def_prop_ro("gpus", [](const Machine& machine) { return machine.cluster.count(); })
       .def("to_toml", &machine_to_toml, "The machine as a file, which `machine` takes.");

@@ -28,13 +28,6 @@ struct ComparedResults {
   std::optional<std::size_t> fastest, auto_choice, writes_less;
 };
 
-std::vector<std::string> each_named(const std::vector<std::string>& policies) {
-  std::vector<std::string> all;
-  for (const std::string& policy : policies)
-    for (const std::string& one : policies_named(policy)) all.push_back(one);
-  return all;
-}
-
 void require_steps(int steps) {
   if (steps < 1 || steps > 1000)
     throw InputError(Setting{"steps", std::to_string(steps)} + " is not in 1 .. 1000",
@@ -52,7 +45,7 @@ WholeRun whole_run(const std::string& durability, const Problem& problem,
   FitQuestion question;
   question.problem = problem;
   question.choose_micro_batch = request.chooses_micro_batch();
-  question.policies = each_named({policy});
+  question.policies = policies_named(policy);
   question.durability = run.durability;
   question.steps = steps;
   question.settle = request.settle(problem);
@@ -182,7 +175,7 @@ nb::tuple knee(const ProblemRequest& request, const std::string& policy,
 Candidates evaluate_as_asked(const ProblemRequest& request, const Problem& problem,
                              const std::vector<std::string>& policies, const WholeRun& run,
                              int steps) {
-  return evaluate_candidates(problem, request.chooses_micro_batch(), each_named(policies), run,
+  return evaluate_candidates(problem, request.chooses_micro_batch(), policies_named(policies), run,
                              steps, request.evaluation(problem), request.settle(problem));
 }
 

@@ -74,12 +74,8 @@ double parse_share(const std::string& setting, const std::string& text) {
 PlansAsked plans_asked(const ProblemOptions& options, const RunOptions& run, const Problem& problem,
                        const std::vector<std::string>& policies) {
   PlansAsked asked;
-  for (const std::string& policy : policies) {
-    for (const std::string& one : policies_named(policy)) {
-      canonical_policy(one);  // no typing errors
-      asked.policies.push_back(one);
-    }
-  }
+  asked.policies = policies_named(policies);
+  for (const std::string& policy : asked.policies) canonical_policy(policy);  // no typing errors
   asked.choose_micro_batch = options.chooses_micro_batch();
   asked.run = [&run, framework = problem.framework](const Workload& workload) {
     return run.whole_run(workload, framework);

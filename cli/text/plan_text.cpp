@@ -64,14 +64,6 @@ std::string commits_text(const Wear& wear) {
                             format_bytes(static_cast<double>(wear.store.captured()) * wear.stores));
 }
 
-std::vector<std::string> each_named(const std::vector<std::string>& policies) {
-  std::vector<std::string> all;
-  for (const std::string& policy : policies) {
-    for (const std::string& one : policies_named(policy)) all.push_back(one);
-  }
-  return all;
-}
-
 }  // namespace
 
 std::string long_time(double seconds) {
@@ -202,7 +194,7 @@ Candidates evaluate_as_asked(const ProblemOptions& options, const Problem& probl
                              const std::vector<std::string>& policies, const WholeRun& run,
                              int steps) {
   Activity activity("building the schedule");
-  return evaluate_candidates(problem, options.chooses_micro_batch(), each_named(policies), run,
+  return evaluate_candidates(problem, options.chooses_micro_batch(), policies_named(policies), run,
                              steps, options.evaluation(problem, activity), options.settle(problem));
 }
 
@@ -213,7 +205,7 @@ void fail_to_fit(const Candidates& candidates, const ProblemOptions& options,
   question.other_policies = other_policies;
   question.problem = problem;
   question.choose_micro_batch = options.chooses_micro_batch();
-  question.policies = each_named(policies);
+  question.policies = policies_named(policies);
   question.durability = run.durability;
   question.steps = steps;
   question.settle = options.settle(problem);

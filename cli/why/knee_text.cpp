@@ -95,7 +95,7 @@ std::string points_line(const KneeCurve& curve, std::size_t first, std::size_t l
 
 // Drives, which are counted, between the knee and the value tried before it.
 std::string closer_text(const KneeCurve& curve) {
-  if (!curve.knee || curve.resource != "ssd.count") return "";
+  if (!curve.knee || !curve.resource.ends_with(".count")) return "";
   const KneePoint* before = nullptr;
   for (std::size_t i = 0; i < *curve.knee; ++i)
     if (curve.points[i].counts()) before = &curve.points[i];
@@ -129,9 +129,9 @@ std::string curve_text(const KneeCurve& curve) {
   const bool is_told = curve.knee && !curve.points[curve.now].is_beyond_table;
   if (curve.table_ends > 0 && curve.table_ends < most_scaled_drives && !is_told)
     text += fmt::format(
-        "  drives up to {} are known (ssd.by_count), and what more bring is not; with "
-        "ssd.drive_read and\n  ssd.drive_write in place of that table up to {} are\n",
-        curve.table_ends, most_scaled_drives);
+        "  drives up to {0} are known ({1}.by_count), and what more bring is not; with "
+        "{1}.drive_read and\n  {1}.drive_write in place of that table up to {2} are\n",
+        curve.table_ends, curve.resource.substr(0, curve.resource.find('.')), most_scaled_drives);
   return text;
 }
 

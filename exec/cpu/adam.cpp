@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/errors.hpp"
+#include "base/rounding.hpp"
 
 namespace spillway {
 
@@ -96,8 +97,7 @@ double adamw_update_unit(ThreadPool& pool, float* master, Moment* m,
   constexpr std::int64_t smallest_piece = 1 << 16;  // 2 MB of traffic: waking a thread pays
   constexpr std::int64_t page_elements = 1024;
   const std::int64_t share = (elements + most_pieces - 1) / most_pieces;
-  const std::int64_t piece_elements =
-      std::max(smallest_piece, (share + page_elements - 1) / page_elements * page_elements);
+  const std::int64_t piece_elements = std::max(smallest_piece, round_up(share, page_elements));
   const std::int64_t pieces = (elements + piece_elements - 1) / piece_elements;
   std::array<double, most_pieces> squares;
   pool.run(pieces, [&](std::int64_t piece) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/errors.hpp"
+#include "base/rounding.hpp"
 #include "exec/cpu/blas_threads.hpp"
 #include "exec/cpu/gpt_cpu.hpp"
 #include "exec/cpu/llama_cpu.hpp"
@@ -37,8 +38,7 @@ float* take(float*& scratch, std::int64_t elements) {
 // Where the next buffer may begin in `scratch`, which is used up to `end`.
 float* next_buffer(std::byte* scratch, float* end) {
   const auto used = static_cast<std::uint64_t>(reinterpret_cast<std::byte*>(end) - scratch);
-  return reinterpret_cast<float*>(scratch + (used + buffer_alignment - 1) / buffer_alignment *
-                                                buffer_alignment);
+  return reinterpret_cast<float*>(scratch + round_up(used, buffer_alignment));
 }
 
 }  // namespace
@@ -79,7 +79,7 @@ std::uint64_t ModelCpu::place(Addresses<Byte>& at, Byte* buffer, SavedMask mask,
     if ((mask >> bit & 1) == 0) continue;
     at[bit] = buffer + offset + static_cast<std::uint64_t>(sequence) * tensor_bytes_[bit];
     const std::uint64_t bytes = static_cast<std::uint64_t>(sequences) * tensor_bytes_[bit];
-    offset += (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
+    offset += round_up(bytes, buffer_alignment);
   }
   return offset;
 }
@@ -163,8 +163,7 @@ std::uint64_t ModelCpu::buffer_bytes(SavedMask mask) const {
   std::uint64_t bytes = 0;
   for (std::size_t bit = 0; bit < tensor_bytes_.size(); ++bit) {
     const std::uint64_t all = static_cast<std::uint64_t>(b_) * tensor_bytes_[bit];
-    if ((mask >> bit & 1) != 0)
-      bytes += (all + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
+    if ((mask >> bit & 1) != 0) bytes += round_up(all, buffer_alignment);
   }
   return bytes;
 }

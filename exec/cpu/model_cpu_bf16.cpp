@@ -6,15 +6,14 @@
 #include <utility>
 
 #include "base/errors.hpp"
+#include "base/rounding.hpp"
 #include "policies/model/scratch.hpp"
 
 namespace spillway {
 
 namespace {
 
-std::uint64_t page_up(std::uint64_t bytes) {
-  return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
-}
+std::uint64_t page_up(std::uint64_t bytes) { return round_up(bytes, buffer_alignment); }
 
 std::uint64_t bytes_of(std::int64_t elements, std::uint64_t each) {
   return static_cast<std::uint64_t>(elements) * each;

@@ -9,6 +9,7 @@
 
 #include "base/direct_io.hpp"
 #include "base/errors.hpp"
+#include "base/rounding.hpp"
 #include "exec/io/io_transfer.hpp"
 
 namespace spillway {

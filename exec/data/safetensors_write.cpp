@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/errors.hpp"
+#include "base/rounding.hpp"
 #include "exec/data/safetensors.hpp"
 
 namespace spillway {
@@ -39,8 +40,7 @@ std::string make_header(const std::vector<SafetensorsTensor>& tensors,
     offset = end;
   }
   std::string text = json.dump();
-  const std::uint64_t start =
-      (sizeof(std::uint64_t) + text.size() + data_alignment - 1) / data_alignment * data_alignment;
+  const std::uint64_t start = round_up(sizeof(std::uint64_t) + text.size(), data_alignment);
   const std::uint64_t length = start - sizeof(std::uint64_t);
   text.resize(length, ' ');
   return std::string(reinterpret_cast<const char*>(&length), sizeof length) + text;

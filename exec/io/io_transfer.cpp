@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/errors.hpp"
+#include "base/rounding.hpp"
 
 namespace spillway {
 
@@ -197,8 +198,7 @@ void IoTransfer::next_of_piece(Slot& slot, std::uint32_t index) {
   request.file = piece.file;
   request.file_offset = begin - skipped;
   request.memory = piece_memory_ + index * piece_memory;
-  request.bytes = static_cast<std::uint32_t>((skipped + wanted + io_alignment - 1) / io_alignment *
-                                             io_alignment);
+  request.bytes = static_cast<std::uint32_t>(round_up(skipped + wanted, io_alignment));
   slot.whole = request;
   piece_done_ += wanted;
   left_ -= wanted;

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/errors.hpp"
+#include "base/rounding.hpp"
 
 namespace spillway {
 
@@ -112,7 +113,7 @@ void OrderedSums::reduce(const std::byte* whole, std::byte* own, const RankParts
 void OrderedSums::all_reduce(std::byte* whole, std::uint64_t bytes, std::uint64_t width,
                              const std::vector<int>& members) {
   const std::uint64_t size = members.size(), grain = whole_elements * width;
-  const std::uint64_t share = (bytes / size + grain - 1) / grain * grain;
+  const std::uint64_t share = round_up(bytes / size, grain);
   RankParts parts(members, {});
   std::uint64_t begin = 0, mine = 0;
   for (std::uint64_t place = 0; place < size; ++place) {

@@ -61,26 +61,30 @@ void Training::agree(const TrainingStart& start) {
   for (const Schedule* schedule : start.schedules->all()) require_same_messages(team, *schedule);
 }
 
+// What is trained of the whole model, where it is: for who leads. Other ranks say what they have.
+void Training::for_trained(const std::function<void(const StateValues&)>& take) {
+  ModelAccess states = access();
+  if (!options_.team)
+    return take([&states](std::int64_t unit, int, std::uint64_t first, std::uint64_t count,
+                          float* to) { states.read_master(unit, first, count, to); });
+  WholeState whole(*options_.team, states);
+  if (!options_.team->leads()) return whole.serve();
+  take(whole.values());
+  whole.end();
+}
+
 // The whole model's, known to all ranks.
 std::uint64_t Training::weights_hash() {
-  ModelAccess states = access();
-  if (!options_.team) return states.weights_hash();
-  const ModelSpec model = whole_model(options_.problem.model);
-  WholeState whole(*options_.team, states);
   std::uint64_t hash = 0;
-  if (options_.team->leads()) {
-    hash = hash_of_weights(model, whole.values());
-    whole.end();
-  } else {
-    whole.serve();
-  }
-  return std::stoull(options_.team->from_first(std::to_string(hash)));
+  for_trained([&](const StateValues& trained) {
+    hash = hash_of_weights(whole_model(options_.problem.model), trained);
+  });
+  return options_.team ? std::stoull(options_.team->from_first(std::to_string(hash))) : hash;
 }
 
 void Training::help_export() {
   keep_store(true);
-  ModelAccess states = access();
-  WholeState(*options_.team, states).serve();
+  for_trained({});
   keep_store(version_ < options_.steps || options_.keep_store);
 }
 

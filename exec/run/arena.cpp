@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/errors.hpp"
+#include "base/rounding.hpp"
 #include "base/units.hpp"
 #include "exec/run/available_memory.hpp"
 
@@ -36,8 +37,7 @@ std::byte* map_aligned(std::uint64_t bytes, const std::string& what) {
   void* start = ::mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (start == MAP_FAILED) throw MachineError::from_errno(what, errno, remedy());
   const auto address = reinterpret_cast<std::uintptr_t>(start);
-  const std::uintptr_t aligned =
-      (address + huge_page_bytes - 1) / huge_page_bytes * huge_page_bytes;
+  const std::uintptr_t aligned = round_up(address, huge_page_bytes);
   const std::uint64_t before = aligned - address;
   const std::uint64_t after = mapped - before - bytes;
   if (before > 0) ::munmap(start, before);
@@ -66,7 +66,7 @@ Arena::Arena(std::uint64_t bytes, const std::string& purpose, const MemoryProgre
     throw MachineError(
         what + ": " + format_bytes(static_cast<double>(available)) + " are available", remedy());
   }
-  bytes = (bytes + page_bytes - 1) / page_bytes * page_bytes;
+  bytes = round_up(bytes, page_bytes);
   data_ = map_aligned(bytes, what);
   bytes_ = bytes;
   ::madvise(data_, bytes_, MADV_HUGEPAGE);  // a wish: refused where huge pages are switched off

@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "base/errors.hpp"
+#include "base/rounding.hpp"
 #include "exec/ranks/rank_team.hpp"
 #include "exec/run/clipping.hpp"
 #include "exec/run/executor_run.hpp"
@@ -346,8 +347,7 @@ void Executor::execute(Run& run, TaskId id, Channels& channels) {
     std::uint64_t& most = highest[index_of(buffer.tier)];
     // I/O and compute may use a buffer up to its aligned end.
     const std::uint64_t end =
-        (buffer.offset + access.offset + access.bytes + buffer_alignment - 1) / buffer_alignment *
-        buffer_alignment;
+        round_up(buffer.offset + access.offset + access.bytes, buffer_alignment);
     most = std::max(most, end);
   }
   switch (task.kind) {

@@ -20,9 +20,13 @@ constexpr std::uint64_t longest_file = std::uint64_t{16} << 20;
 
 std::optional<FrozenOrigin> FrozenOrigin::load(const Directory& run) {
   const std::optional<std::string> text = run.read(file, longest_file);
-  if (!text || nested_deeper(*text, most_nesting)) return std::nullopt;
+  return text ? parse(*text) : std::nullopt;
+}
+
+std::optional<FrozenOrigin> FrozenOrigin::parse(const std::string& text) {
+  if (nested_deeper(text, most_nesting)) return std::nullopt;
   try {
-    const nlohmann::json json = nlohmann::json::parse(*text);
+    const nlohmann::json json = nlohmann::json::parse(text);
     FrozenOrigin origin;
     origin.folder = json.at("folder").get<std::string>();
     origin.seed = json.at("seed");
@@ -38,7 +42,7 @@ std::optional<FrozenOrigin> FrozenOrigin::load(const Directory& run) {
   }
 }
 
-void FrozenOrigin::save(const Directory& run) const {
+std::string FrozenOrigin::text() const {
   nlohmann::ordered_json json = {{"folder", folder.string()},
                                  {"seed", seed},
                                  {"headers", seal.headers},
@@ -52,10 +56,13 @@ void FrozenOrigin::save(const Directory& run) const {
                              {"modified_ns", one.modified_ns},
                              {"changed_ns", one.changed_ns}});
   }
+  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+void FrozenOrigin::save(const Directory& run) const {
   NewFile out({run, file});
-  const std::string text =
-      json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
-  out.write(std::as_bytes(std::span(text)));
+  const std::string all = text();
+  out.write(std::as_bytes(std::span(all)));
   out.commit();
 }
 

@@ -26,6 +26,9 @@ struct FrozenOrigin {
   // the weights are then read again to be known.
   static std::optional<FrozenOrigin> load(const Directory& run);
   void save(const Directory& run) const;
+  // What the file says. Of a text that is not such a file's, nothing.
+  static std::optional<FrozenOrigin> parse(const std::string& text);
+  std::string text() const;
 };
 
 // Where the frozen weights of a run are, from its folder. `hash`: of those that the trained ones

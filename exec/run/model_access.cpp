@@ -265,10 +265,4 @@ std::uint64_t hash_of_weights(const ModelSpec& model, const StateValues& masters
   return XXH3_64bits_digest(hash.get());
 }
 
-std::uint64_t ModelAccess::weights_hash() {
-  return hash_of_weights(state_.schedule.problem().model,
-                         [this](std::int64_t unit, int, std::uint64_t first, std::uint64_t count,
-                                float* to) { read_master(unit, first, count, to); });
-}
-
 }  // namespace spillway

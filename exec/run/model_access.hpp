@@ -80,10 +80,6 @@ class ModelAccess {
     read_found(unit, first, count, to);
   }
 
-  // XXH3 of all master weights in unit order: equal for bit-identical models, whatever the
-  // placement. Of what is frozen there are none.
-  std::uint64_t weights_hash();
-
  private:
   // Where a home begins: in host memory, at an address in the store, or at an offset in the gpu
   // tier, which is read and written through the device.

@@ -6,12 +6,12 @@
 #include <cmath>
 
 #include "base/errors.hpp"
+#include "base/rounding.hpp"
 #include "base/units.hpp"
 #include "exec/cpu/cpu_device.hpp"
 #include "exec/data/dataset.hpp"
 #include "exec/data/left_out_batches.hpp"
 #include "exec/ranks/rank_team.hpp"
-#include "exec/ranks/whole_state.hpp"
 #include "exec/run/model_access.hpp"
 #include "exec/run/training_record.hpp"
 #include "exec/run/training_start.hpp"
@@ -34,8 +34,7 @@ std::string text_of(const TrainingRecord& record) {
   constexpr std::size_t room_for_algorithms = std::size_t{24} << 10, unit = std::size_t{32} << 10;
   TrainingRecord without = record;
   without.algorithms.clear();
-  const std::size_t length =
-      (without.to_json().size() + room_for_algorithms + unit - 1) / unit * unit;
+  const std::size_t length = round_up(without.to_json().size() + room_for_algorithms, unit);
   std::string text = record.to_json();
   SPILLWAY_ASSERT(text.size() <= length, std::to_string(text.size()));
   text.resize(length, ' ');
@@ -87,13 +86,6 @@ void require_goes_on(const TrainingOptions& options, TrainingStart& start) {
   }
   require_same_numbers(before, record);
   require_same_batches(before.left_out, record.left_out, start.first);
-}
-
-// The masters where they are; `states` outlives it.
-StateValues trained_values(ModelAccess& states) {
-  return [&states](std::int64_t unit, int, std::uint64_t first, std::uint64_t count, float* to) {
-    states.read_master(unit, first, count, to);
-  };
 }
 
 }  // namespace
@@ -308,9 +300,10 @@ bool Training::pause() {
   bool goes_on = !options_.evaluations.pauses().at(version_, options_.steps) || evaluate();
   const bool samples =
       options_.samples.at(version_, options_.steps) || (options_.samples.on && ended_);
-  if (goes_on && samples && on_sample_) {
-    ModelAccess states = access();
-    on_sample_(version_, weights(states), [this] { return stops_here(); });
+  if (goes_on && samples) {
+    for_trained([&](const StateValues& trained) {
+      if (on_sample_) on_sample_(version_, weights(trained), [this] { return stops_here(); });
+    });
     goes_on = !stops_here();
   }
   goes_on = goes_on && !ended_;
@@ -462,34 +455,28 @@ std::uint64_t Training::highest_written(Tier tier) const {
   return device_->highest_written(tier);
 }
 
-// The whole model, with what is frozen of it; `states` outlives it.
-StateValues Training::weights(ModelAccess& states) const {
-  if (!frozen_) return trained_values(states);
+// With what is frozen beside what is trained of the whole model.
+StateValues Training::weights(const StateValues& trained) const {
+  if (!frozen_) return trained;
   const ModelSpec& model = options_.problem.model;
-  return with_frozen(model, trained_values(states),
-                     frozen_values(*frozen_, model, options_.make_ring));
+  return with_frozen(model, trained, frozen_values(*frozen_, model, options_.make_ring));
 }
 
 void Training::export_model(const Directory& folder, const WeightFiles& files) {
   keep_store(true);  // the weights may find no room: they are then still there to be had
-  ModelAccess states = access();
   const ModelSpec model = whole_model(options_.problem.model);
-  std::optional<WholeState> whole;
-  if (options_.team) whole.emplace(*options_.team, states);
-  // Of adapters the files have no more than these.
-  const StateValues all = whole                  ? whole->values()
-                          : model.has_adapters() ? trained_values(states)
-                                                 : weights(states);
-  const auto values = [&](std::int64_t unit, std::uint64_t first, std::uint64_t count, float* to) {
-    all(unit, 0, first, count, to);
-  };
-  if (model.has_adapters()) {
-    write_adapter(FilePlace(folder, adapter_weights_file), model, values, files.type,
-                  frozen_->seal.data);
-  } else {
-    write_weights(folder, model, values, files);
-  }
-  if (whole) whole->end();
+  for_trained([&](const StateValues& trained) {
+    // Of adapters the files have no more than these.
+    const StateValues all = model.has_adapters() ? trained : weights(trained);
+    const auto values = [&](std::int64_t unit, std::uint64_t first, std::uint64_t count,
+                            float* to) { all(unit, 0, first, count, to); };
+    if (model.has_adapters()) {
+      write_adapter(FilePlace(folder, adapter_weights_file), model, values, files.type,
+                    frozen_->seal.data);
+    } else {
+      write_weights(folder, model, values, files);
+    }
+  });
   keep_store(version_ < options_.steps || options_.keep_store);
 }
 

@@ -236,7 +236,8 @@ class Training {
   bool pause();
   bool evaluate();
   bool stops_here() const;
-  StateValues weights(ModelAccess& states) const;
+  StateValues weights(const StateValues& trained) const;
+  void for_trained(const std::function<void(const StateValues&)>& take);
   void agree(const TrainingStart& start);
   std::uint64_t weights_hash();
 

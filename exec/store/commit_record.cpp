@@ -12,6 +12,7 @@
 
 #include "base/directory.hpp"
 #include "base/errors.hpp"
+#include "base/rounding.hpp"
 #include "exec/io/io_transfer.hpp"
 #include "exec/store/byte_stream.hpp"
 #include "exec/store/store_header.hpp"
@@ -146,7 +147,7 @@ std::uint64_t record_slot_bytes(const StoreIdentity& identity, const ChunkTable&
     write_body(count, identity, chunks, 1, epoch);
     largest = std::max(largest, count.size());
   }
-  return (body_at + largest + io_alignment - 1) / io_alignment * io_alignment;
+  return round_up(body_at + largest, io_alignment);
 }
 
 void encode_record(const StoreIdentity& identity, const ChunkTable& chunks, std::int64_t version,

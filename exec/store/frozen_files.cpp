@@ -11,6 +11,7 @@
 
 #include "base/direct_io.hpp"
 #include "base/errors.hpp"
+#include "base/rounding.hpp"
 #include "policies/machine/memory_beside.hpp"
 #include "policies/model/units.hpp"
 
@@ -76,8 +77,7 @@ std::uint64_t FrozenFiles::in_store(std::uint64_t offset) const {
 void FrozenFiles::add_buffer(const BufferInfo& buffer) {
   // Homes of a buffer follow one another.
   if (!ranges_.empty() && ranges_.back().begin == buffer.offset) return;
-  const std::uint64_t bytes =
-      (buffer.bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
+  const std::uint64_t bytes = round_up(buffer.bytes, buffer_alignment);
   ranges_.push_back({buffer.offset, buffer.offset + bytes, 0});
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/errors.hpp"
+#include "base/rounding.hpp"
 
 namespace spillway {
 
@@ -69,7 +70,7 @@ void require_no_commits(const std::filesystem::path& file, const StoreHeader* he
 
 SsdStore::SsdStore(const std::vector<std::filesystem::path>& directories, std::uint64_t bytes,
                    Options options)
-    : options_(options), bytes_((bytes + io_alignment - 1) / io_alignment * io_alignment) {
+    : options_(options), bytes_(round_up(bytes, io_alignment)) {
   validate(options_);
   if (directories.empty()) {
     throw InputError("the SSD store has no directory",

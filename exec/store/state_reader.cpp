@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/errors.hpp"
+#include "base/rounding.hpp"
 #include "exec/cpu/bf16.hpp"
 
 namespace spillway {
@@ -24,8 +25,7 @@ void require_stripes(const StoreIdentity& identity,
                      std::uint64_t generation) {
   const Striping striping{identity.stripe_bytes, static_cast<std::uint32_t>(directories.size()), 0,
                           identity.sets};
-  const std::uint64_t bytes =
-      (identity.store_bytes + io_alignment - 1) / io_alignment * io_alignment;
+  const std::uint64_t bytes = round_up(identity.store_bytes, io_alignment);
   for (std::uint32_t i = 0; i < striping.files; ++i) {
     const std::uint64_t wanted = store_header_bytes + striping.file_bytes(i, bytes);
     const std::string name = stripe_name(i, generation);

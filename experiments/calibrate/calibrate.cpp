@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/errors.hpp"
+#include "base/rounding.hpp"
 #include "exec/cpu/adam.hpp"
 #include "exec/cpu/thread_pool.hpp"
 #include "exec/run/arena.hpp"
@@ -118,8 +119,8 @@ class Calibration {
         fmt::format("measured by spillway calibrate {} with the CPU backend", SPILLWAY_VERSION);
     machine_.gpu.is_cpu = true;
     const std::uint64_t available = available_memory();
-    machine_.gpu.memory = available / 4 / buffer_alignment * buffer_alignment;
-    machine_.host.memory = available / 2 / buffer_alignment * buffer_alignment;
+    machine_.gpu.memory = round_down(available / 4, buffer_alignment);
+    machine_.host.memory = round_down(available / 2, buffer_alignment);
     machine_.host.cores = static_cast<double>(std::max(1u, std::thread::hardware_concurrency()));
     source("gpu.memory", "a quarter of the memory available when calibrated");
     source("host.memory", "half of the memory available when calibrated");

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/errors.hpp"
+#include "base/rounding.hpp"
 #include "base/units.hpp"
 #include "exec/run/arena.hpp"
 #include "exec/run/available_memory.hpp"
@@ -69,7 +70,7 @@ class GpuCalibration {
     if (options.brief) options.gpu_sizes = brief_gpu_sizes;
     std::uint64_t& bytes = options.gpu_sizes.cache_bytes;
     if (bytes == 0) bytes = 3 * options.gpu->info.l2_bytes;
-    bytes = std::max(bytes, least_cache_bytes) / buffer_alignment * buffer_alignment;
+    bytes = round_down(std::max(bytes, least_cache_bytes), buffer_alignment);
     return options;
   }
   void next(const std::string& what) { progress_(what, done_++, planned_); }
@@ -82,7 +83,7 @@ class GpuCalibration {
     machine_.description =
         fmt::format("measured by spillway calibrate {} on {}", SPILLWAY_VERSION, gpu_.info.name);
     machine_.gpu.is_cpu = false;
-    machine_.host.memory = available_memory() / 4 * 3 / buffer_alignment * buffer_alignment;
+    machine_.host.memory = round_down(available_memory() / 4 * 3, buffer_alignment);
     machine_.host.cores = static_cast<double>(std::max(1u, std::thread::hardware_concurrency()));
     source("host.memory", "three quarters of the memory available when calibrated");
   }
@@ -220,7 +221,7 @@ class GpuCalibration {
     for (const Part& part : parts_)
       reserved = std::max(reserved, gpu_.reserved_bytes(part.problem));
     const std::uint64_t free = gpu_.info.free_memory;
-    machine_.gpu.memory = gpu_tier_bytes(free, reserved) / buffer_alignment * buffer_alignment;
+    machine_.gpu.memory = round_down(gpu_tier_bytes(free, reserved), buffer_alignment);
     source("gpu.memory",
            fmt::format("free when calibrated, less {} bytes of workspaces and a margin for "
                        "what CUDA loads",

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/rounding.hpp"
 #include "experiments/calibrate/rank_link.hpp"
 
 namespace spillway {
@@ -40,14 +41,16 @@ Machine calibrate_ranks(RankTeam& team, const CalibrationOptions& options,
   const std::int64_t ranks = team.size();
   machine.description += fmt::format(", as {} ranks at once find it", ranks);
   machine.gpu.memory =
-      machine.gpu.memory / static_cast<std::uint64_t>(ranks) / buffer_alignment * buffer_alignment;
+      round_down(machine.gpu.memory / static_cast<std::uint64_t>(ranks), buffer_alignment);
   machine.cluster.gpus = ranks;
   machine.cluster.nvlink = link.bandwidth;
   machine.cluster.nvlink_latency_ns = link.latency_ns;
+  machine.cluster.cores = link.cores;
   machine.cluster.collectives = collectives;
   const std::string measured =
       fmt::format("measured between {} ranks over {}", ranks, team.library());
-  machine.sources["cluster.nvlink"] = machine.sources["cluster.nvlink_latency"] = measured;
+  for (const char* key : {"cluster.nvlink", "cluster.nvlink_latency", "cluster.cores"})
+    machine.sources[key] = measured;
   machine.sources["cluster.gpus"] = "ranks that were calibrated at once";
   return machine;
 }

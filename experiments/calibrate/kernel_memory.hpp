@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/rounding.hpp"
 #include "exec/run/executor.hpp"
 #include "policies/model/scratch.hpp"
 #include "policies/model/weight_operands.hpp"
@@ -18,7 +19,7 @@ class MemoryCarver {
   explicit MemoryCarver(std::byte* memory) : memory_(memory) {}
   std::byte* take(std::uint64_t bytes) {
     std::byte* const taken = memory_ == nullptr ? nullptr : memory_ + used_;
-    used_ += (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
+    used_ += round_up(bytes, buffer_alignment);
     return taken;
   }
   std::uint64_t used() const { return used_; }

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/errors.hpp"
+#include "base/rounding.hpp"
 #include "exec/cpu/thread_pool.hpp"
 #include "exec/run/arena.hpp"
 #include "exec/run/executor.hpp"
@@ -91,8 +92,7 @@ class LinkBench {
     const std::uint64_t sizes[] = {options_.gpu_sizes.link_bytes, 2 * operand_bytes(),
                                    2 * options_.gpu_sizes.largest_copy,
                                    options_.gpu_sizes.cache_bytes};
-    return *std::max_element(std::begin(sizes), std::end(sizes)) / buffer_alignment *
-           buffer_alignment;
+    return round_down(*std::max_element(std::begin(sizes), std::end(sizes)), buffer_alignment);
   }
   // Of an update of a layer: master, m, v, gradient, parameters.
   std::uint64_t operand_bytes() const {
@@ -263,7 +263,7 @@ class LinkBench {
   void both_ways() {
     const std::uint64_t bytes = std::min(16 * mebi, options_.gpu_sizes.largest_copy);
     next_("copies both ways at once");
-    const std::uint64_t half = gpu_.size() / 2 / buffer_alignment * buffer_alignment;
+    const std::uint64_t half = round_down(gpu_.size() / 2, buffer_alignment);
     Turn down_gpu(gpu_.first(half), bytes), up_gpu(gpu_.subspan(half), bytes);
     Turn down_host(host_.first(half), bytes), up_host(host_.subspan(half), bytes);
     const int count = copies_of(bytes);
@@ -318,7 +318,7 @@ class LinkBench {
     // What is bound by memory shows most whether copies disturb kernels.
     next_("optimizer on the GPU beside copies");
     const std::uint64_t bytes = std::min(16 * mebi, options_.gpu_sizes.largest_copy);
-    const std::uint64_t half = host_.size() / 2 / buffer_alignment * buffer_alignment;
+    const std::uint64_t half = round_down(host_.size() / 2, buffer_alignment);
     Turn gpu(gpu_.subspan(half), bytes), to(host_.first(half), bytes),
         from(host_.subspan(half), bytes);
     keep("optimizer", shape + ",beside=copies", collect_ns(rule_, [&] {
@@ -341,9 +341,8 @@ class LinkBench {
   void host_optimizer() {
     const Task update = task_of(TaskKind::optimizer, Lane::cpu_optimizer),
                norm = task_of(TaskKind::gradient_norm, Lane::cpu_optimizer);
-    const std::uint64_t each =
-        (operand_bytes() + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
-    const std::uint64_t half = host_.size() / 2 / buffer_alignment * buffer_alignment;
+    const std::uint64_t each = round_up(operand_bytes(), buffer_alignment);
+    const std::uint64_t half = round_down(host_.size() / 2, buffer_alignment);
     const auto on = [&](const Task& task, Turn& memory) {
       device_->compute(task, operands(memory.next(), task));
     };

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <ctime>
 #include <vector>
 
 namespace spillway {
@@ -20,17 +21,28 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-// Seconds of a call, of which all begin together.
+double processor_seconds_of_thread() {
+  timespec time{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+// Seconds of a call, of which all begin together; `busy`, unless null: those of this thread's
+// processor.
 template <class Call>
-double seconds_of(RankTeam& team, int rounds, const Call& call) {
-  std::vector<double> seconds;
+double seconds_of(RankTeam& team, int rounds, const Call& call, double* busy = nullptr) {
+  std::vector<double> seconds, of_processor;
   for (int round = 0; round <= rounds; ++round) {
     team.barrier();
+    const double busy_before = processor_seconds_of_thread();
     const auto begin = std::chrono::steady_clock::now();
     call();
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-    if (round > 0) seconds.push_back(took.count());
+    if (round == 0) continue;
+    seconds.push_back(took.count());
+    of_processor.push_back(processor_seconds_of_thread() - busy_before);
   }
+  if (busy != nullptr) *busy = median(std::move(of_processor));
   return median(std::move(seconds));
 }
 
@@ -57,21 +69,24 @@ RankLink measure_collectives_of(RankTeam& team, OrderedSums& sums, std::byte* ow
                                 std::size_t large_bytes) {
   const auto ranks = static_cast<std::size_t>(team.size());
   const auto large_parts = parts_of(large_bytes, ranks), small_parts = parts_of(small, ranks);
-  const double gather =
-      seconds_of(team, rounds_of_large, [&] { sums.all_gather(own, whole, large_parts); });
-  const double reduce = seconds_of(team, rounds_of_large, [&] {
-    sums.reduce_scatter(whole, own, large_parts, sizeof(float), false);
-  });
+  double gather_busy = 0, reduce_busy = 0;
+  const double gather = seconds_of(
+      team, rounds_of_large, [&] { sums.all_gather(own, whole, large_parts); }, &gather_busy);
+  const double reduce = seconds_of(
+      team, rounds_of_large,
+      [&] { sums.reduce_scatter(whole, own, large_parts, sizeof(float), false); }, &reduce_busy);
   const double short_one =
       seconds_of(team, rounds_of_small, [&] { sums.all_gather(own, whole, small_parts); });
   // A ring moves this much of the whole past each rank, in as many steps as there are others.
   const double others = static_cast<double>(ranks - 1);
   const double moved = static_cast<double>(large_bytes) * others / static_cast<double>(ranks);
-  const std::vector<double> found = slowest(team, {gather, reduce, short_one});
+  const std::vector<double> found =
+      slowest(team, {gather, reduce, short_one, (gather_busy + reduce_busy) / (gather + reduce)});
   RankLink link;
   link.latency_ns = std::llround(found[2] / others * 1e9);
   const double without = std::max((found[0] + found[1]) / 2 - found[2], 1e-9);
   link.bandwidth = moved / without;
+  link.cores = std::clamp(found[3], 0.01, 1.0);
   return link;
 }
 
@@ -108,8 +123,10 @@ RankLink measure_link(RankTeam& team) {
 RankLink measure_link(RankTeam& team, RankGpus& gpus) {
   const std::shared_ptr<std::byte> memory = gpus.memory(2 * large_of_gpus);
   if (gpus.in_stages()) return measure_messages(team, gpus, memory.get());
-  return measure_collectives_of(team, *gpus.on(Lane::ranks_reduce), memory.get(),
-                                memory.get() + large_of_gpus, large_of_gpus);
+  RankLink link = measure_collectives_of(team, *gpus.on(Lane::ranks_reduce), memory.get(),
+                                         memory.get() + large_of_gpus, large_of_gpus);
+  link.cores = 0;
+  return link;
 }
 
 std::vector<Machine::Cluster::Collective> measure_collectives(RankTeam& team) {

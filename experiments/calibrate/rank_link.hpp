@@ -13,10 +13,12 @@ namespace spillway {
 struct RankLink {
   double bandwidth = 0;         // bytes/s each way between a rank and the others together
   std::int64_t latency_ns = 0;  // of a step of a collective
+  double cores = 0;             // that a rank's collective keeps busy; of ranks on GPUs none
 };
 
 // By all ranks at once, in a quarter of a second; all get the same. The bandwidth is that of large
-// collectives, of a gather and of a sum; the latency is what is left of a small one.
+// collectives, of a gather and of a sum, and so are the cores: processor time over elapsed time.
+// The latency is what is left of a small one.
 RankLink measure_link(RankTeam& team);
 
 // The same between the ranks' GPUs, in GPU memory: of collectives, or, of stages of a pipeline, of

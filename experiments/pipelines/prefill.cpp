@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/errors.hpp"
+#include "base/rounding.hpp"
 #include "policies/cost/costs.hpp"
 #include "policies/model/units.hpp"
 #include "policies/pipeline/seeded.hpp"
@@ -61,7 +62,7 @@ class PrefillTimes {
 
   std::int64_t part_ns(std::int64_t tokens) {
     constexpr std::int64_t grid = 64;
-    const std::int64_t whole = (tokens + grid - 1) / grid * grid;
+    const std::int64_t whole = round_up(tokens, grid);
     const auto [known, is_new] = known_.try_emplace(whole, 0);
     if (is_new) known->second = seconds_of_layer(whole);
     const double layers = std::ceil(static_cast<double>(settings_.model.layers) / settings_.gpus);

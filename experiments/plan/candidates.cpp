@@ -65,6 +65,13 @@ std::vector<std::string> policies_named(const std::string& policy) {
   return {policy};
 }
 
+std::vector<std::string> policies_named(const std::vector<std::string>& policies) {
+  std::vector<std::string> all;
+  for (const std::string& policy : policies)
+    for (const std::string& one : policies_named(policy)) all.push_back(one);
+  return all;
+}
+
 Candidates evaluate_candidates(const Problem& problem, bool choose_micro_batch,
                                const std::vector<std::string>& policies, const WholeRun& run,
                                int steps, const EvaluateOne& evaluate_one,

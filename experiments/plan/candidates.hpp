@@ -18,6 +18,8 @@ std::vector<std::string> candidate_policies();
 
 // What `--policy` names: one policy, or all candidates where it is `auto`.
 std::vector<std::string> policies_named(const std::string& policy);
+// The same of several names, in their order.
+std::vector<std::string> policies_named(const std::vector<std::string>& policies);
 
 struct Candidate {
   Evaluation evaluation;  // no result: it does not fit memory, or its store does not fit the drives

@@ -227,11 +227,7 @@ const char* to_string(SettingsBy settings) {
 
 std::vector<std::string> policies_to_compare(const std::vector<std::string>& asked) {
   if (asked == std::vector<std::string>{"auto"}) return {};
-  std::vector<std::string> all;
-  for (const std::string& policy : asked) {
-    for (const std::string& one : policies_named(policy)) all.push_back(one);
-  }
-  return all;
+  return policies_named(asked);
 }
 
 Comparison compare_policies(const Problem& problem, const CompareRequest& request) {

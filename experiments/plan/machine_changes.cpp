@@ -10,16 +10,16 @@ std::string rate_text(double rate) { return fmt::format("{:g}GB/s", rate / 1e9);
 
 }  // namespace
 
-std::vector<Setting> drive_settings(const Machine& machine, std::int64_t count,
+std::vector<Setting> drive_settings(const Machine& machine, int set, std::int64_t count,
                                     bool in_proportion) {
-  const Machine::Ssd& ssd = machine.ssd;
-  std::vector<Setting> changes = {{"ssd.count", std::to_string(count)}};
+  const Machine::Ssd& ssd = machine.drives(set);
+  std::vector<Setting> changes = {{drive_set_key(set, "count"), std::to_string(count)}};
   if (!in_proportion) return changes;
   const double scale = static_cast<double>(count) / static_cast<double>(ssd.count) *
                        static_cast<double>(machine.cluster.sharing);
-  changes.push_back({"ssd.read", rate_text(ssd.read * scale)});
-  changes.push_back({"ssd.write", rate_text(ssd.write * scale)});
-  if (ssd.total > 0) changes.push_back({"ssd.total", rate_text(ssd.total * scale)});
+  changes.push_back({drive_set_key(set, "read"), rate_text(ssd.read * scale)});
+  changes.push_back({drive_set_key(set, "write"), rate_text(ssd.write * scale)});
+  if (ssd.total > 0) changes.push_back({drive_set_key(set, "total"), rate_text(ssd.total * scale)});
   return changes;
 }
 

@@ -187,6 +187,7 @@ Problem ProblemRequest::problem(std::optional<bool> on_gpu) const {
     if (cluster.nvlink == 0) {
       cluster.nvlink = processes.bandwidth;
       cluster.nvlink_latency_ns = processes.latency_ns;
+      cluster.cores = processes.cores;
     }
     if (given.contains("pipeline") && given["pipeline"] != "1") {
       if (given["pipeline"] != std::to_string(processes.count))

@@ -36,6 +36,7 @@ struct ProblemRequest {
     std::int64_t count = 0;
     double bandwidth = 0;  // bytes/s, as Machine::Cluster::nvlink
     std::int64_t latency_ns = 0;
+    double cores = 0;  // as Machine::Cluster::cores
   } processes = {};
 
   // Throws InputError. Where no micro-batch is given it is the batch. `on_gpu`: what computes is a

@@ -9,6 +9,7 @@
 
 #include "base/errors.hpp"
 #include "base/units.hpp"
+#include "policies/machine/drive_sets.hpp"
 #include "policies/schedule/task.hpp"
 
 namespace spillway {
@@ -126,6 +127,14 @@ std::string column_label(const std::string& column) {
       return lane_label(column.substr(lanes.size(), column.size() - lanes.size() - end.size())) +
              words;
     }
+  }
+  // "number of SSDs of ssd2"
+  for (int set = 1; set < most_drive_sets; ++set) {
+    const std::string keys = drive_set_key(set, "");
+    if (!column.starts_with(keys)) continue;
+    const std::string first = drive_set_key(0, column.substr(keys.size()));
+    const std::string label = column_label(first);
+    return label == first ? column : label + " of " + drive_set_name(set);
   }
   return column;
 }

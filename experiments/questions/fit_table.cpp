@@ -102,12 +102,8 @@ ProblemRequest with_batch(ProblemRequest request, const FitColumns& columns) {
 std::vector<std::string> policies_to_fit(const std::vector<std::string>& named,
                                          const Workload& workload) {
   if (!named.empty()) {
-    std::vector<std::string> all;
-    for (const std::string& policy : named)
-      for (const std::string& one : policies_named(policy)) {
-        canonical_policy(one);  // no typing errors
-        all.push_back(one);
-      }
+    const std::vector<std::string> all = policies_named(named);
+    for (const std::string& policy : all) canonical_policy(policy);  // no typing errors
     return all;
   }
   std::vector<std::string> candidates = policies_named("auto");

@@ -25,16 +25,24 @@ namespace {
 enum class Kind { drives, host_memory, gpu_memory, link, rate };
 
 struct KneeResource {
-  const char* name;
+  std::string name;
   Kind kind;
+  int set = 0;  // of drives
 };
-constexpr std::array<KneeResource, 7> resources = {{{"ssd.count", Kind::drives},
-                                                    {"host.memory", Kind::host_memory},
-                                                    {"gpu.memory", Kind::gpu_memory},
-                                                    {"pcie", Kind::link},
-                                                    {"gpu", Kind::rate},
-                                                    {"cpu", Kind::rate},
-                                                    {"dram", Kind::rate}}};
+
+std::vector<KneeResource> all_resources() {
+  std::vector<KneeResource> all;
+  for (int set = 0; set < most_drive_sets; ++set)
+    all.push_back({drive_set_key(set, "count"), Kind::drives, set});
+  all.insert(all.end(), {{"host.memory", Kind::host_memory},
+                         {"gpu.memory", Kind::gpu_memory},
+                         {"pcie", Kind::link},
+                         {"gpu", Kind::rate},
+                         {"cpu", Kind::rate},
+                         {"dram", Kind::rate}});
+  return all;
+}
+const std::vector<KneeResource> resources = all_resources();
 
 const KneeResource& resource_named(const std::string& name) {
   for (const KneeResource& one : resources) {
@@ -64,7 +72,7 @@ double parse_value(const KneeResource& resource, const std::string& text) {
       return value;
     throw InputError(
         Setting{"resource", fmt::format("{}={}", resource.name, text)} + ": no number of drives",
-        "whole numbers from 1 on: " + Setting{"resource", "ssd.count=1,2,4"});
+        "whole numbers from 1 on: " + Setting{"resource", resource.name + "=1,2,4"});
   }
   if (is_number && value >= 0.01 && value <= 100) return value;
   throw InputError(Setting{"resource", fmt::format("{}={}", resource.name, text)} +
@@ -86,10 +94,11 @@ double installed(const Machine::Host& host, std::int64_t sharing) {
          static_cast<double>(sharing);
 }
 
-double value_now(const ProblemRequest& request, const Machine& machine, Kind kind) {
-  switch (kind) {
+double value_now(const ProblemRequest& request, const Machine& machine,
+                 const KneeResource& resource) {
+  switch (resource.kind) {
     case Kind::drives:
-      return static_cast<double>(machine.ssd.count);
+      return static_cast<double>(machine.drives(resource.set).count);
     case Kind::host_memory:
       return request.host_memory.empty() ? installed(machine.host, machine.cluster.sharing)
                                          : static_cast<double>(parse_bytes(request.host_memory));
@@ -104,22 +113,26 @@ double value_now(const ProblemRequest& request, const Machine& machine, Kind kin
   return 1;
 }
 
+constexpr const char* drive_rates[] = {"read", "write", "total"};
+
 // Whether more drives mean more bandwidth in proportion: the machine has no table of them, or the
 // bandwidths are set by hand.
-bool in_proportion(const ProblemRequest& request, const Machine& machine) {
-  if (machine.ssd.by_count.empty()) return true;
-  return std::any_of(request.overrides.begin(), request.overrides.end(), [](const auto& one) {
-    return one.rfind("ssd.read=", 0) == 0 || one.rfind("ssd.write=", 0) == 0 ||
-           one.rfind("ssd.total=", 0) == 0;
+bool in_proportion(const ProblemRequest& request, const Machine& machine, int set) {
+  if (machine.drives(set).by_count.empty()) return true;
+  return std::any_of(request.overrides.begin(), request.overrides.end(), [&](const auto& one) {
+    return std::any_of(std::begin(drive_rates), std::end(drive_rates), [&](const char* rate) {
+      return one.rfind(drive_set_key(set, rate) + "=", 0) == 0;
+    });
   });
 }
 
 // Every number up to 32, then fewer; up to the last of the machine's table, or to what there is.
-std::vector<double> usual_drives(const ProblemRequest& request, const Machine& machine) {
-  const std::int64_t now = machine.ssd.count;
-  const std::int64_t most = in_proportion(request, machine)
+std::vector<double> usual_drives(const ProblemRequest& request, const Machine& machine, int set) {
+  const Machine::Ssd& ssd = machine.drives(set);
+  const std::int64_t now = ssd.count;
+  const std::int64_t most = in_proportion(request, machine, set)
                                 ? std::max<std::int64_t>(2 * now, 8)
-                                : std::max(machine.ssd.by_count.rbegin()->first, now);
+                                : std::max(ssd.by_count.rbegin()->first, now);
   std::vector<double> values;
   for (std::int64_t count = 1; count <= most; count += count < 32 ? 1 : count / 4)
     values.push_back(static_cast<double>(count));
@@ -154,7 +167,7 @@ std::vector<double> values_of(const KneeRange& range, const KneeResource& resour
   for (const std::string& text : range.values) values.push_back(parse_value(resource, text));
   if (values.empty()) {
     if (resource.kind == Kind::drives) {
-      values = usual_drives(request, machine);
+      values = usual_drives(request, machine, resource.set);
     } else if (is_size(resource.kind)) {
       values = usual_sizes(resource.kind, now);
     } else {
@@ -179,9 +192,11 @@ std::vector<double> values_of(const KneeRange& range, const KneeResource& resour
 }
 
 std::string why_not_there(const KneeResource& resource, const Machine& machine) {
-  if (resource.kind == Kind::drives && machine.ssd.count == 0)
-    return "the machine file describes no drives";
-  if (resource.kind == Kind::rate && std::string(resource.name) == "cpu" &&
+  if (resource.kind == Kind::drives && machine.drives(resource.set).count == 0)
+    return resource.set == 0 ? "the machine file describes no drives"
+                             : fmt::format("the machine file describes no set of drives {}",
+                                           drive_set_name(resource.set));
+  if (resource.kind == Kind::rate && resource.name == "cpu" &&
       machine.host.adam_params_per_second == 0)
     return "the machine file does not say how fast its CPU updates parameters";
   return "";
@@ -198,8 +213,8 @@ std::vector<Setting> changes_of(const KneeResource& resource, const ProblemReque
                                 const Machine& machine, double value) {
   switch (resource.kind) {
     case Kind::drives:
-      return drive_settings(machine, static_cast<std::int64_t>(value),
-                            in_proportion(request, machine));
+      return drive_settings(machine, resource.set, static_cast<std::int64_t>(value),
+                            in_proportion(request, machine, resource.set));
     case Kind::host_memory:
       return {{"host.memory", exact_size(value)}};
     case Kind::gpu_memory:
@@ -241,7 +256,9 @@ void take_plan(KneePoint& point, const Candidate& plan) {
   point.step_seconds = result.step_seconds;
   point.tokens_per_second = result.tokens_per_second;
   point.bound_by = result.bound_by;
-  point.is_extrapolated = schedule.problem().machine.ssd.extrapolated();
+  const Machine& machine = schedule.problem().machine;
+  for (int set = 0; set < machine.drive_sets(); ++set)
+    point.is_extrapolated = point.is_extrapolated || machine.drives(set).extrapolated();
   const StallReport stalls = explain(schedule, result).stalls;
   if (stalls.stalls.empty()) return;
   point.waits_for = to_string(stalls.stalls.front().running);
@@ -339,7 +356,7 @@ void try_point(KneePoint& point, const ProblemRequest& request, const KneeResour
 
 std::vector<std::string> knee_resources() {
   std::vector<std::string> names;
-  for (const KneeResource& one : resources) names.emplace_back(one.name);
+  for (const KneeResource& one : resources) names.push_back(one.name);
   return names;
 }
 
@@ -454,11 +471,12 @@ Knees find_knees(const ProblemRequest& request, const Candidate& now,
   for (const KneeRange& range : ranges) {
     const KneeResource& resource = resource_named(range.resource);
     KneeCurve curve{range.resource, why_not_there(resource, machine), {}, 0, {}, {}, 0, false, 0};
-    const double value = value_now(request, machine, resource.kind);
+    const double value = value_now(request, machine, resource);
     if (curve.why_not.empty()) {
       if (resource.kind == Kind::drives) {
-        curve.in_proportion = in_proportion(request, machine);
-        if (!curve.in_proportion) curve.table_ends = machine.ssd.by_count.rbegin()->first;
+        curve.in_proportion = in_proportion(request, machine, resource.set);
+        if (!curve.in_proportion)
+          curve.table_ends = machine.drives(resource.set).by_count.rbegin()->first;
       }
       for (const double one : values_of(range, resource, request, machine, value)) {
         KneePoint point;

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "base/errors.hpp"
+#include "base/rounding.hpp"
 #include "exec/run/arena.hpp"
 #include "exec/run/available_memory.hpp"
 #include "exec/run/training.hpp"
@@ -34,7 +35,7 @@ Problem problem_of(const GpuUnderTest& gpu, const GpuTrainingShape& shape,
   problem.validate();
   Machine& machine = problem.machine;
   machine.name = "this machine";
-  machine.host.memory = available_memory() / 2 / buffer_alignment * buffer_alignment;
+  machine.host.memory = round_down(available_memory() / 2, buffer_alignment);
   machine.gpu.memory = gpu_tier_bytes(gpu.info.free_memory, gpu.reserved_bytes(problem));
   return problem;
 }

@@ -88,6 +88,8 @@ Machine throttled_machine(const Machine& base, const ThrottleRates& throttle) {
   for (int set = 0; set < most_drive_sets; ++set)
     throttle_drives(machine, set, throttle.drives[static_cast<std::size_t>(set)]);
   if (throttle.nvlink > 0) {
+    machine.cluster.cores =
+        busy_cores(machine.cluster.cores, throttle.nvlink, machine.cluster.nvlink);
     machine.cluster.nvlink = throttle.nvlink;
     machine.cluster.nvlink_latency_ns = 0;
     machine.cluster.collectives.clear();

@@ -244,8 +244,12 @@ void TrainingJob::fill_options(std::optional<ResumePoint> point, DriveFolders dr
   options_.gpus = gpus_.get();
   if (request_.team && !request_.dry_run) options_.run = run_;
   if (request_.team) options_.may_be_done = true;  // as rank 0 finds
+  auto origin = folder_ ? FrozenOrigin::load(folder_->directory()) : std::nullopt;
+  // Ranks without the folder need not read all of the frozen weights to know them.
+  if (request_.team)
+    origin = FrozenOrigin::parse(request_.team->from_first(origin ? origin->text() : ""));
+  if (origin) options_.seal = origin->seal;
   if (!folder_) return;
-  if (const auto origin = FrozenOrigin::load(folder_->directory())) options_.seal = origin->seal;
   options_.run = folder_->identity();
   options_.may_be_done = !folder_->saved().complete;  // killed between its last commit and its end
 }
@@ -371,7 +375,7 @@ void TrainingJob::begin() {
   if (leads()) folder_->remember_store(training_->store_location());
   if (request_.team) request_.team->barrier();
   remove_previous_stores();
-  if (settings_.keep == 0) return;
+  if (settings_.keep == 0 || !leads()) return;
   kept_.emplace(folder_->path(), KeepRule{settings_.keep, settings_.keep_every},
                 request_.io.make_ring);
   kept_->committed(training_->first_step());  // the run before may have been killed over it

@@ -31,11 +31,7 @@ void refuse_with_ranks(const TrainSettings& settings, const TrainRequest& reques
       throw InputError(Setting{key} + Message(": " + why), "leave it out, or train with one rank");
   };
   const std::string by_one = "several ranks do not do that";
-  refuse(settings.keep > 0, "keep", by_one);
-  refuse(settings.keep_best, "keep_best", by_one);
-  refuse(settings.early_stop > 0, "early_stop", by_one);
   refuse(settings.spike_guard > 0, "spike_guard", by_one);
-  refuse(settings.samples.any(), "sample_prompt", by_one);
   refuse(request.retune, "retune", by_one);
   const auto groups = settings.problem.workload.find("gradient_groups");
   const std::string count = std::to_string(ranks);
@@ -125,7 +121,12 @@ void TrainingJob::take_place_among_ranks() {
   // As many groups as there are ranks, by the policy's meshes, whatever goes on from here.
   given_.erase("gradient_groups");
   given_.erase("gradient_meshes");
-  asked.processes = {request_.team->size(), 0, 0};
+  asked.processes.count = request_.team->size();
+}
+
+// What rank 0 says, which alone knows the steps before this part of the run.
+bool TrainingJob::as_first(bool own) {
+  return request_.team ? request_.team->from_first(own ? "yes" : "no") == "yes" : own;
 }
 
 // How the ranks reach each other, once each has its device.
@@ -141,6 +142,7 @@ void TrainingJob::connect_ranks() {
   const RankLink link = gpus_ ? measure_link(team, *gpus_) : measure_link(team);
   settings_.problem.processes.bandwidth = link.bandwidth;
   settings_.problem.processes.latency_ns = link.latency_ns;
+  settings_.problem.processes.cores = link.cores;
 }
 
 // By NCCL, where all ranks have it.

@@ -101,13 +101,13 @@ void TrainingJob::check_step(const StepResult& step, std::int64_t& skipped_in_a_
 }
 
 bool TrainingJob::take_evaluation(const EvaluationResult& result, const TrainReports& reports) {
-  const bool is_best = evaluation_watch_.take(result.step, result.loss);
+  const bool is_best = as_first(evaluation_watch_.take(result.step, result.loss));
   if (reports.evaluated) reports.evaluated(result);
   if (is_best && settings_.keep_best && result.step > 0) {
     write_best();
     if (reports.best) reports.best({result.step, result.loss});
   }
-  ended_early_ = result.step < settings_.steps && evaluation_watch_.out_of_patience();
+  ended_early_ = result.step < settings_.steps && as_first(evaluation_watch_.out_of_patience());
   return !ended_early_;
 }
 

@@ -83,6 +83,7 @@ void TrainingJob::take_best() {
 
 // The weights as they are now, as a folder that transformers loads, in the place of the one before.
 void TrainingJob::write_best() {
+  if (!leads()) return training_->help_export();
   std::error_code ignored;
   fs::remove_all(folder_->directory().path_of(new_best), ignored);
   NewFolder folder(folder_->path() / new_best);

@@ -19,17 +19,21 @@ struct Relaxed {
 
 // Bandwidths follow the number of drives: the machine file's table of them or, without one, in
 // proportion.
-Relaxed with_one_more_drive(const Machine& machine) {
-  const bool in_proportion = machine.ssd.by_count.empty();
-  Relaxed relaxed{{"one more drive", drive_settings(machine, machine.ssd.count + 1, in_proportion)},
-                  machine};
-  Machine::Ssd& ssd = relaxed.machine.ssd;
+Relaxed with_one_more_drive(const Machine& machine, int set) {
+  const Machine::Ssd& before = machine.drives(set);
+  const bool in_proportion = before.by_count.empty();
+  const std::string which =
+      machine.drive_sets() > 1 ? fmt::format(" of {}", drive_set_name(set)) : "";
+  Relaxed relaxed{
+      {"one more drive" + which, drive_settings(machine, set, before.count + 1, in_proportion)},
+      machine};
+  Machine::Ssd& ssd = relaxed.machine.drives(set);
   if (!in_proportion) {
     ssd = parse_machine(machine_to_toml(machine), machine.name,
                         {assignment(relaxed.what.changes.front())})
-              .ssd;
+              .drives(set);
     // The text of a machine has no ssd.ceiling, beyond which no cache is written.
-    ssd.cache_write = std::min(ssd.cache_write, std::max(machine.ssd.cache_write, ssd.total));
+    ssd.cache_write = std::min(ssd.cache_write, std::max(before.cache_write, ssd.total));
     return relaxed;
   }
   const double more = 1 + 1 / static_cast<double>(ssd.count);
@@ -92,7 +96,8 @@ std::vector<Relaxed> all_relaxed(const Problem& problem) {
     return is_set ? name : "";
   };
   std::vector<Relaxed> all;
-  if (machine.ssd.count > 0) all.push_back(with_one_more_drive(machine));
+  for (int set = 0; set < machine.drive_sets(); ++set)
+    all.push_back(with_one_more_drive(machine, set));
   all.push_back(with_more_host_memory(machine, limit(host_limit)));
   all.push_back(with_more_gpu_memory(machine, limit(gpu_limit)));
   all.push_back(with_faster_link(machine));

@@ -159,6 +159,7 @@ Validation validate_trace(const Trace& all, const std::string& origin,
     if (rates.cluster.nvlink == 0) {
       rates.cluster.nvlink = problem.machine.cluster.nvlink;
       rates.cluster.nvlink_latency_ns = problem.machine.cluster.nvlink_latency_ns;
+      rates.cluster.cores = problem.machine.cluster.cores;
     }
     if (rates.cluster.sharing == 1)
       rates = rank_share(rates, std::min(problem.workload.processes(), rates.cluster.gpus));

@@ -67,6 +67,11 @@ TaskCost Costs::message_cost(const Task& task) const {
 }
 
 TaskCost Costs::cost_between(const Task& task, Demand demand, std::int64_t latency_ns) const {
+  // Of processes on cores, the lane's thread copies and adds up.
+  if (machine_.gpu.is_cpu && machine_.cluster.cores > 0) {
+    demand.rate_cap = full_rate(resources_, demand);
+    demand = with_cores(std::move(demand), machine_.cluster.cores);
+  }
   TaskCost cost;
   cost.work = Work::collective;
   cost.amount = static_cast<double>(task.bytes);

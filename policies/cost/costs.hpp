@@ -69,6 +69,7 @@
 //                throttled: the core sleeps the rest of the time and is not charged for it
 //   read, write  ssd.cores while running
 //   optimizer    gpu.launch + params / rate; adam_cores (0: one), on either lane
+//   collectives  cluster.cores while they move
 //
 // Fairness there is by cores, for the operating system gives every thread the same share of them.
 #pragma once

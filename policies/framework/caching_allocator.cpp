@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/errors.hpp"
+#include "base/rounding.hpp"
 
 namespace spillway {
 
@@ -16,9 +17,7 @@ constexpr std::uint64_t medium_segment = 20 * mib;  // for blocks below:
 constexpr std::uint64_t least_own_segment = 10 * mib;
 constexpr std::uint64_t segment_grid = 2 * mib;
 
-std::uint64_t rounded(std::uint64_t bytes, std::uint64_t grid) {
-  return (bytes + grid - 1) / grid * grid;
-}
+std::uint64_t rounded(std::uint64_t bytes, std::uint64_t grid) { return round_up(bytes, grid); }
 
 std::uint64_t segment_bytes(std::uint64_t block) {
   if (block <= most_of_small) return small_segment;

@@ -243,6 +243,7 @@ std::vector<Range> ranges_of(const Machine& machine) {
   ranges.push_back({"gpu.product_gain", machine.gpu.product_gain, 1, 2});
   ranges.push_back({"host.cores", machine.host.cores, 1e-3, 1e6});
   ranges.push_back({"gpu.cores", machine.gpu.cores, 1e-6, 1e6});
+  ranges.push_back({"cluster.cores", machine.cluster.cores, 1e-6, 1e6});
   ranges.push_back({"host.adam_cores", machine.host.adam_cores, 1e-6, 1e6});
   ranges.push_back({"host.adam_bytes_per_param", machine.host.adam_bytes_per_param, 1, 1e6});
   for (int set = 0; set < most_drive_sets; ++set) {

@@ -66,6 +66,7 @@ const std::map<std::string, std::string>& left_out_texts() {
       {"cluster.gpus", "one GPU a server"},
       {"cluster.nvlink", "GPUs reach each other over PCIe and host memory"},
       {"cluster.nvlink_latency", "a step of a collective moves bytes at once"},
+      {"cluster.cores", "collectives keep no core busy"},
       {"cluster.switch_gpus", "each GPU has its own way to the host"},
       {"cluster.switch_link", "each GPU has its own way to the host"},
       {"cluster.nic", "one server"},

@@ -89,6 +89,7 @@ std::vector<Field> fields_in(Machine& machine) {
           count_field("cluster.gpus", cluster.gpus),
           bandwidth_field("cluster.nvlink", cluster.nvlink),
           nanoseconds_field("cluster.nvlink_latency", cluster.nvlink_latency_ns),
+          number_field("cluster.cores", cluster.cores),
           count_field("cluster.switch_gpus", cluster.switch_gpus),
           bandwidth_field("cluster.switch_link", cluster.switch_link),
           bandwidth_field("cluster.nic", cluster.nic),

@@ -1,10 +1,10 @@
 #include "policies/model/saved.hpp"
 
+#include "base/rounding.hpp"
+
 namespace spillway {
 
 namespace {
-
-std::uint64_t round_up(std::uint64_t value, std::uint64_t to) { return (value + to - 1) / to * to; }
 
 std::uint64_t unsigned_of(std::int64_t value) { return static_cast<std::uint64_t>(value); }
 

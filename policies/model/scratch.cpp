@@ -2,15 +2,14 @@
 
 #include <algorithm>
 
+#include "base/rounding.hpp"
 #include "policies/model/weight_operands.hpp"
 
 namespace spillway {
 
 namespace {
 
-std::uint64_t page(std::uint64_t bytes) {
-  return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
-}
+std::uint64_t page(std::uint64_t bytes) { return round_up(bytes, buffer_alignment); }
 
 std::uint64_t unsigned_of(std::int64_t value) { return static_cast<std::uint64_t>(value); }
 

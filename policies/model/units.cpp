@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/errors.hpp"
+#include "base/rounding.hpp"
 #include "policies/model/stages.hpp"
 
 namespace spillway {
@@ -151,9 +152,7 @@ bool is_target(const ModelSpec& model, std::string_view matrix) {
   });
 }
 
-std::int64_t padded(std::int64_t elements) {
-  return (elements + element_alignment - 1) / element_alignment * element_alignment;
-}
+std::int64_t padded(std::int64_t elements) { return round_up(elements, element_alignment); }
 
 }  // namespace
 

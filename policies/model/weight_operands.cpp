@@ -1,12 +1,12 @@
 #include "policies/model/weight_operands.hpp"
 
+#include "base/rounding.hpp"
+
 namespace spillway {
 
 namespace {
 
-std::uint64_t page(std::uint64_t bytes) {
-  return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
-}
+std::uint64_t page(std::uint64_t bytes) { return round_up(bytes, buffer_alignment); }
 
 // Bytes of the sums over tokens that the first pass makes, a row of them per kernel batch.
 std::uint64_t sum_bytes(const Problem& problem) {

@@ -33,9 +33,8 @@ Resting resting_bytes(const Problem& problem, const Plan& plan, const Shards& sh
     resting.copies_of_memory += 2 * (1 - state.ssd) * state_bytes;
     if (plan.gradients.on_ssd) bytes += updated * static_cast<double>(problem.gradient_bytes());
     if (is_outer) continue;
-    const double kept = static_cast<double>(shards.kept(unit).elements) +
-                        static_cast<double>(unit_elements(problem.model, unit)) -
-                        static_cast<double>(shards.whole(unit));
+    const auto kept =
+        static_cast<double>(shards.kept(unit).elements + shards.kept_frozen(unit).elements);
     bytes += plan.parameters.rest.at(layer, layers).ssd * kept *
              static_cast<double>(problem.parameter_bytes());
     bytes += plan.checkpoints.rest.at(layer, layers).ssd *

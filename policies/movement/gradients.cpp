@@ -86,8 +86,9 @@ Slice Gradients::head_accumulator(VisitId v) {
   Gradient& whole = gradients_[unit_index(head())];
   Slice& sum = is_tied() ? whole.head : whole.gpu;
   if (visit.first_backward) begin(head(), visit.step);
+  if (!is_trained(head())) return sum;
   if (groups_.any()) return group_accumulator(v, head(), of_head());
-  if (!sum.valid() && is_trained(head())) sum = sum_buffer(head(), of_head());
+  if (!sum.valid()) sum = sum_buffer(head(), of_head());
   return sum;
 }
 
@@ -159,9 +160,9 @@ Slice Gradients::reduce(VisitId v) {
 Slice Gradients::reduce_head(VisitId v) {
   Gradient& whole = gradients_[unit_index(head())];
   Slice& sum = is_tied() ? whole.head : whole.gpu;
+  if (!is_trained(head())) return sum;
   add_group(v, head(), of_head(), sum);
-  if (shards_.any() && work_.visits[v].last_backward && is_trained(head()))
-    sum = add_up(head(), sum, of_head());
+  if (shards_.any() && work_.visits[v].last_backward) sum = add_up(head(), sum, of_head());
   return sum;
 }
 

@@ -76,7 +76,7 @@ void Optimizer::read_next() {
     read_pieces(program_, range.unit, piece_after(pieces, range.first),
                 piece_after(pieces, range.first + range.elements), &Piece::state,
                 &Piece::fresh_state, BufferKind::optimizer_state,
-                [](const Piece& piece) { return is_drives(piece.state_at); });
+                [](const Piece& piece) { return !piece.frozen && is_drives(piece.state_at); });
   });
 }
 

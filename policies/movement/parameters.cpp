@@ -42,7 +42,7 @@ Slice Parameters::of(int unit) const {
 // What rests on the GPU of a unit is in one buffer, in order.
 Slice Parameters::kept(int unit) const {
   const Slice first = units_[unit_index(unit)].front().parameters;
-  const std::uint64_t count = shards_.any() ? shards_.kept(unit).elements : elements(unit);
+  const std::uint64_t count = shards_.kept(unit).elements + shards_.kept_frozen(unit).elements;
   return {first.buffer, 0, count * width()};
 }
 
@@ -130,24 +130,33 @@ void Parameters::gather(const ParameterFetch& fetch, Arriving& arriving) {
   arriving.whole = arriving.copied;
   if (!shards_.gathers(unit)) return;
   if (!plan_.shards.gather_overlaps) program_.barrier({Lane::gpu_compute}, {lane});
-  Slice part = arriving.copied;
+  const ElementRange trained = shards_.trained(unit), frozen = shards_.frozen(unit);
+  OfUnit part{arriving.copied, shards_.kept(unit).elements};
   if (shards_.keeps_second(unit)) {
-    Slice& second = second_[unit_index(unit)];
-    if (work_.visits[fetch.use].kind != VisitKind::backward) {
-      second = part;
-      if (shards_.second_group(unit).size() > 1) {
-        second = gpu_buffer(unit, shards_.second(unit).elements);
-        program_.all_gather(lane, shards_.second_group(unit), part, second, unit);
-      }
-    }
+    OfUnit& second = second_[unit_index(unit)];
+    if (work_.visits[fetch.use].kind != VisitKind::backward)
+      second = gathered(unit, shards_.second_group(unit), part, shards_.second_of(trained).elements,
+                        shards_.second_of(frozen).elements);
     part = second;
   }
-  arriving.whole = part;
-  if (shards_.gather_group(unit).size() > 1) {
-    arriving.whole = gpu_buffer(unit, shards_.whole(unit));
-    program_.all_gather(lane, shards_.gather_group(unit), part, arriving.whole, unit);
-  }
+  arriving.whole =
+      gathered(unit, shards_.gather_group(unit), part, trained.elements, frozen.elements).all;
   if (!plan_.shards.gather_overlaps) program_.barrier({lane}, {Lane::gpu_compute});
+}
+
+// What the ranks of a group have parts of, each of what is trained and of what is frozen.
+Parameters::OfUnit Parameters::gathered(int unit, const RankGroup& group, const OfUnit& part,
+                                        std::uint64_t trained, std::uint64_t frozen) {
+  if (group.size() == 1) return part;
+  const OfUnit whole{gpu_buffer(unit, trained + frozen), trained};
+  const std::uint64_t in_part = part.trained * width(), in_whole = trained * width();
+  if (trained > 0)
+    program_.all_gather(Lane::ranks_gather, group, part.all.part(0, in_part),
+                        whole.all.part(0, in_whole), unit);
+  if (frozen > 0)
+    program_.all_gather(Lane::ranks_gather, group, part.all.part(in_part, part.all.bytes - in_part),
+                        whole.all.part(in_whole, frozen * width()), unit);
+  return whole;
 }
 
 // Neighbours in one buffer go in one copy.

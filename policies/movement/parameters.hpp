@@ -62,6 +62,13 @@ class Parameters {
     Slice whole;
   };
 
+  // Parameters of a unit in one buffer: so many elements that are trained, the frozen ones after
+  // them.
+  struct OfUnit {
+    Slice all;
+    std::uint64_t trained = 0;
+  };
+
   // What is fetched of a unit.
   std::uint64_t elements(int unit) const { return elements_in(units_[unit_index(unit)]); }
   bool rests_on_gpu(int unit) const { return parameters_rest_on_gpu(units_[unit_index(unit)]); }
@@ -70,6 +77,8 @@ class Parameters {
   Slice kept(int unit) const;
   Slice gpu_buffer(int unit, std::uint64_t count);
   void gather(const ParameterFetch& fetch, Arriving& arriving);
+  OfUnit gathered(int unit, const RankGroup& group, const OfUnit& part, std::uint64_t trained,
+                  std::uint64_t frozen);
   std::uint64_t width() const { return program_.problem().parameter_bytes(); }
   bool is_stale(const ParameterFetch& fetch) const;
   bool is_waiting(const ParameterFetch& fetch, const Piece& piece) const;
@@ -96,7 +105,7 @@ class Parameters {
   std::size_t next_read_ = 0, next_use_ = 0;  // in Timetable::fetches
   std::deque<Arriving> arriving_;             // for the uses from next_use_ on
   std::vector<Slice> on_gpu_;                 // by unit
-  std::vector<Slice> second_;                 // by unit: its second shard, from forward to backward
+  std::vector<OfUnit> second_;                // by unit: its second shard, from forward to backward
 };
 
 }  // namespace spillway

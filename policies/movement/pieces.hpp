@@ -56,14 +56,16 @@ auto piece_after(AnyPieces& pieces, std::uint64_t element) {
                               [&](const Piece& piece) { return piece.end() <= element; });
 }
 
-// act(unit, piece) for every piece that an update takes, in its order.
+// act(unit, piece) for every piece that an update takes, in its order. A range may have a cell more
+// than this rank updates (Shards::most_updated).
 template <class Act>
 void for_pieces(Units& units, const OrderOfWork& work, const Update& update, const Act& act) {
   for (std::uint32_t r = 0; r < update.range_count; ++r) {
     const UpdateRange& range = work.ranges[update.first_range + r];
     Pieces& pieces = units[unit_index(range.unit)];
     auto piece = piece_after(pieces, range.first);
-    for (; piece != pieces.end() && piece->first < range.first + range.elements; ++piece)
+    for (; piece != pieces.end() && !piece->frozen && piece->first < range.first + range.elements;
+         ++piece)
       act(range.unit, *piece);
   }
 }

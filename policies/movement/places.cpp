@@ -48,17 +48,15 @@ class DelayedParts {
   std::vector<std::vector<Part>> by_unit_;  // ascending
 };
 
-// What ranges have beyond the elements that this rank updates.
-void leave_out_last_cells(const Shards& shards, std::vector<std::vector<Range>>& all) {
-  for (std::size_t unit = 0; unit < all.size(); ++unit) {
-    const std::uint64_t end = shards.updated(static_cast<int>(unit)).elements;
-    std::erase_if(all[unit], [&](const Range& range) { return range.first >= end; });
-    Range& last = all[unit].back();
-    last.elements = std::min(last.elements, end - last.first);
-  }
+// What a unit's ranges have beyond the elements that this rank updates.
+void leave_out_last_cells(std::uint64_t updated, std::vector<Range>& ranges) {
+  std::erase_if(ranges, [&](const Range& range) { return range.first >= updated; });
+  if (ranges.empty()) return;
+  ranges.back().elements = std::min(ranges.back().elements, updated - ranges.back().first);
 }
 
-// The updates of each unit, ascending, and what is frozen after them; together they are the unit.
+// The updates of each unit, ascending, and what is frozen after them; together they are the unit,
+// or this rank's shards of both parts.
 std::vector<std::vector<Range>> ranges_by_unit(const Problem& problem, const Shards& shards,
                                                const OrderOfWork& work) {
   std::vector<std::vector<Range>> all(static_cast<std::size_t>(unit_count(problem.model)));
@@ -66,13 +64,8 @@ std::vector<std::vector<Range>> ranges_by_unit(const Problem& problem, const Sha
   for (const UpdateRange& range : work.ranges)
     all[static_cast<std::size_t>(range.unit)].push_back(
         {range.first, range.elements, delayed.hold(range)});
-  for (std::size_t unit = 0; unit < all.size(); ++unit) {
-    const std::uint64_t trained = shards.whole(static_cast<int>(unit));
-    const auto elements =
-        static_cast<std::uint64_t>(unit_elements(problem.model, static_cast<int>(unit)));
-    if (trained < elements) all[unit].push_back({trained, elements - trained, false, true});
-  }
-  for (std::vector<Range>& ranges : all) {
+  for (int unit = 0; unit < static_cast<int>(all.size()); ++unit) {
+    std::vector<Range>& ranges = all[unit_index(unit)];
     std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) {
       return std::tuple(a.first, a.elements) < std::tuple(b.first, b.elements);
     });
@@ -84,8 +77,11 @@ std::vector<std::vector<Range>> ranges_by_unit(const Problem& problem, const Sha
       SPILLWAY_ASSERT(ranges[r].first == ranges[r - 1].first + ranges[r - 1].elements,
                       "a policy cuts a unit the same way in every step");
     }
+    const std::uint64_t updated = shards.updated(unit).elements;
+    if (shards.any()) leave_out_last_cells(updated, ranges);
+    if (const std::uint64_t frozen = shards.kept_frozen(unit).elements; frozen > 0)
+      ranges.push_back({updated, frozen, false, true});
   }
-  if (shards.any()) leave_out_last_cells(shards, all);
   return all;
 }
 
@@ -216,7 +212,8 @@ Lenders lenders_of(const Problem& problem, const Pieces& pieces, const Pieces* a
 
 // One buffer in each memory for each kind and, unless that is the GPU's, one for what is frozen.
 void take_homes(Program& program, const Shards& shards, int unit, Pieces& pieces) {
-  const ElementRange updated = shards.updated(unit), kept = shards.kept(unit);
+  const ElementRange updated = shards.updated(unit), kept = shards.kept(unit),
+                     frozen = shards.kept_frozen(unit);
   const bool keeps_more = kept.elements > updated.elements;
   const std::uint64_t parameter_bytes = program.problem().parameter_bytes();
   const std::uint64_t state_bytes = program.problem().state_bytes();
@@ -235,7 +232,8 @@ void take_homes(Program& program, const Shards& shards, int unit, Pieces& pieces
       tiers[static_cast<std::size_t>(piece.state_at)].states += piece.elements * state_bytes;
   }
   if (keeps_more)
-    tiers[static_cast<std::size_t>(Tier::gpu)].parameters = kept.elements * parameter_bytes;
+    tiers[static_cast<std::size_t>(Tier::gpu)].parameters =
+        (kept.elements + frozen.elements) * parameter_bytes;
   for (std::size_t tier = 0; tier < tier_count; ++tier) {
     const auto take = [&](std::uint64_t bytes, BufferKind kind) {
       return bytes == 0 ? Slice{} : program.persistent(static_cast<Tier>(tier), bytes, kind, unit);
@@ -244,12 +242,12 @@ void take_homes(Program& program, const Shards& shards, int unit, Pieces& pieces
     tiers[tier].frozen_in = take(tiers[tier].frozen, BufferKind::parameters);
     tiers[tier].states_in = take(tiers[tier].states, BufferKind::optimizer_state);
   }
+  Slice& on_gpu = tiers[static_cast<std::size_t>(Tier::gpu)].parameters_in;
   if (keeps_more) {
     SPILLWAY_ASSERT(parameters_rest_on_gpu(pieces), "what rests elsewhere is updated here");
-    Slice& whole = tiers[static_cast<std::size_t>(Tier::gpu)].parameters_in;
     program.home(BufferKind::parameters, unit, kept.first, kept.elements,
-                 whole.part(0, kept.elements * parameter_bytes));
-    whole.offset += (updated.first - kept.first) * parameter_bytes;
+                 on_gpu.part(0, kept.elements * parameter_bytes));
+    on_gpu.offset += (updated.first - kept.first) * parameter_bytes;
   }
   const auto next = [](Slice& from, std::uint64_t bytes) {
     const Slice part = from.part(0, bytes);
@@ -258,10 +256,12 @@ void take_homes(Program& program, const Shards& shards, int unit, Pieces& pieces
   };
   for (Piece& piece : pieces) {
     InTier& at = tiers[static_cast<std::size_t>(piece.parameters_at)];
+    if (keeps_more && piece.frozen) on_gpu.offset = kept.elements * parameter_bytes;
     piece.parameters =
         next(is_apart(piece) ? at.frozen_in : at.parameters_in, piece.elements * parameter_bytes);
-    const std::uint64_t first = updated.first + piece.first;
-    if (!keeps_more)
+    const std::uint64_t first =
+        piece.frozen ? frozen.first + piece.first - updated.elements : updated.first + piece.first;
+    if (!keeps_more || piece.frozen)
       program.home(BufferKind::parameters, unit, first, piece.elements, piece.parameters);
     if (piece.frozen) continue;
     piece.state = next(tiers[static_cast<std::size_t>(piece.state_at)].states_in,

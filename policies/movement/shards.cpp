@@ -110,14 +110,21 @@ Shards::Shards(const Problem& problem, const Plan& plan)
                                      to_string(parameters(unit)), to_string(gradients_)),
                          "a shard of both is part of the second one");
     }
-    const auto cells = static_cast<std::int64_t>(whole(unit)) / element_alignment;
-    if (cells < state_.size())
-      throw InputError(
-          fmt::format("{} ranks are too many for the {} parameters of a unit of model "
-                      "{}: a shard is {} at the least",
-                      state_.size(), whole(unit), problem.model.name, element_alignment),
-          "use fewer ranks, or a larger model");
+    require_cells("parameters", whole(unit), state_);
+    require_cells("frozen parameters", frozen(unit).elements, parameters(unit));
   }
+}
+
+// Of elements that there are any of, a cell or more for each shard.
+void Shards::require_cells(const char* what, std::uint64_t elements, const Mesh& mesh) const {
+  constexpr auto cell = static_cast<std::uint64_t>(element_alignment);
+  const auto shards = static_cast<std::uint64_t>(mesh.size());
+  if (elements == 0 || elements / cell >= shards) return;
+  throw InputError(fmt::format("{} ranks are too many for the {} {} of a unit of model {}: a shard "
+                               "is {} at the least",
+                               shards, elements, what, problem_.model.name, cell),
+                   problem_.model.has_adapters() ? "use fewer ranks, or larger adapters"
+                                                 : "use fewer ranks, or a larger model");
 }
 
 GradientMeshes Shards::meshes() const {
@@ -133,8 +140,13 @@ GradientMeshes Shards::meshes() const {
   return canonical(meshes, ranks_.size(), problem_.workload.micro_batches());
 }
 
-std::uint64_t Shards::whole(int unit) const {
-  return static_cast<std::uint64_t>(trained_elements(problem_.model, unit));
+ElementRange Shards::trained(int unit) const {
+  return {0, static_cast<std::uint64_t>(trained_elements(problem_.model, unit))};
+}
+
+ElementRange Shards::frozen(int unit) const {
+  const std::uint64_t first = whole(unit);
+  return {first, static_cast<std::uint64_t>(unit_elements(problem_.model, unit)) - first};
 }
 
 // What rests on the GPU is cut as the plan says; what does not is this rank's to fetch, and cut as
@@ -163,9 +175,9 @@ ElementRange Shards::cut(const ElementRange& whole, const Mesh& outer, const Mes
   return shard_of(whole, among.size(), place_in(among, ranks_, problem_.rank));
 }
 
-ElementRange Shards::kept(int unit) const {
-  return keeps_second(unit) ? cut(second(unit), parameters(unit), second_)
-                            : cut({0, whole(unit)}, parameters(unit), {});
+ElementRange Shards::kept_of(int unit, const ElementRange& whole) const {
+  return keeps_second(unit) ? cut(second_of(whole), parameters(unit), second_)
+                            : cut(whole, parameters(unit), {});
 }
 
 ElementRange Shards::summed(int unit) const {

@@ -6,7 +6,7 @@
 // ones. Meshes lie in each other, parameters' in gradients' in optimizer state's, and so do the
 // shards: what a rank keeps is cut among the ranks that keep it. The embedding and a head of its
 // own are kept whole on every rank, as are their gradients' sums; their optimizer state is cut as
-// that of layers.
+// that of layers. What is frozen of a unit is cut by itself, as the unit's parameters are.
 #pragma once
 
 #include <cstdint>
@@ -47,10 +47,14 @@ class Shards {
   Shards(const Problem& problem, const Plan& plan);
 
   bool any() const { return ranks_.size() > 1; }
-  // Elements of the unit that are trained, in all.
-  std::uint64_t whole(int unit) const;
-  // Whose parameters this rank keeps between uses; the whole unit, or a shard that is gathered.
-  ElementRange kept(int unit) const;
+  // Elements of the unit that are trained, the first ones, and those that are frozen, after them.
+  std::uint64_t whole(int unit) const { return trained(unit).elements; }
+  ElementRange trained(int unit) const;
+  ElementRange frozen(int unit) const;
+  // Whose parameters this rank keeps between uses, of what is trained and of what is frozen; the
+  // whole, or a shard that is gathered.
+  ElementRange kept(int unit) const { return kept_of(unit, trained(unit)); }
+  ElementRange kept_frozen(int unit) const { return kept_of(unit, frozen(unit)); }
   // That this rank updates; part of what it keeps.
   ElementRange updated(int unit) const;
   // Elements that the first rank updates, which are as many as any rank's or a cell more. Ranks
@@ -67,12 +71,12 @@ class Shards {
   // Whether updated parameters have to be spread to others that keep them.
   bool spreads(int unit) const { return state_ != parameters(unit); }
 
-  // Whether a larger shard of a unit's parameters stays from forward to backward; and its elements.
-  // Only of parameters that rest on the GPU.
+  // Whether a larger shard of a unit's parameters stays from forward to backward; and its elements,
+  // of trained(unit) or frozen(unit). Only of parameters that rest on the GPU.
   bool keeps_second(int unit) const {
     return second_.size() > 0 && gathers(unit) && plan_.parameters.rest.at(unit, layers_).gpu > 0;
   }
-  ElementRange second(int unit) const { return cut({0, whole(unit)}, second_, {}); }
+  ElementRange second_of(const ElementRange& whole) const { return cut(whole, second_, {}); }
 
   // From what a rank keeps, or from its second shard where it has one, to the whole.
   RankGroup gather_group(int unit) const {
@@ -98,9 +102,11 @@ class Shards {
   static constexpr int mixed_cut = 0;
 
  private:
+  void require_cells(const char* what, std::uint64_t elements, const Mesh& mesh) const;
   bool is_layer(int unit) const { return unit < layers_; }
   // Of a unit's resting parameters.
   Mesh parameters(int unit) const;
+  ElementRange kept_of(int unit, const ElementRange& whole) const;
   Mesh summed_mesh(int unit) const { return is_layer(unit) ? gradients_ : Mesh{}; }
   ElementRange cut(const ElementRange& whole, const Mesh& outer, const Mesh& inner) const;
 

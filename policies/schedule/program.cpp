@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/errors.hpp"
+#include "base/rounding.hpp"
 #include "base/units.hpp"
 #include "policies/model/operators.hpp"
 #include "policies/model/scratch.hpp"
@@ -14,10 +15,6 @@
 namespace spillway {
 
 namespace {
-
-std::uint64_t round_up(std::uint64_t bytes) {
-  return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
-}
 
 Access access(Slice slice, Role role, Mode mode) {
   return {slice.buffer.id, role, mode, slice.offset, slice.bytes};
@@ -100,7 +97,7 @@ Slice Program::buffer(Tier tier, std::uint64_t bytes, BufferKind kind, int layer
   info.tier = tier;
   info.layer = layer;
   info.micro_batch = micro_batch;
-  info.bytes = round_up(bytes);
+  info.bytes = round_up(bytes, buffer_alignment);
   buffers_.push_back(info);
   return {{static_cast<BufferId>(buffers_.size() - 1)}, 0, info.bytes};
 }

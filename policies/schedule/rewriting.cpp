@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/errors.hpp"
+#include "base/rounding.hpp"
 
 namespace spillway {
 
@@ -46,8 +47,7 @@ void Rewriting::shrink(const std::vector<std::uint64_t>& bytes) {
     if (bytes[id] == 0) continue;
     BufferInfo& buffer = program_.buffers_[id];
     SPILLWAY_ASSERT(!buffer.persistent);
-    const std::uint64_t aligned =
-        (bytes[id] + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
+    const std::uint64_t aligned = round_up(bytes[id], buffer_alignment);
     if (aligned < buffer.bytes) buffer.bytes = after[id] = aligned;
   }
   for (Access& access : accesses_) {

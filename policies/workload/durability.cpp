@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "base/errors.hpp"
+#include "base/rounding.hpp"
 
 namespace spillway {
 
@@ -25,9 +26,7 @@ std::uint64_t record_bytes(std::span<const HomePart> homes) {
 
 }  // namespace
 
-std::uint64_t record_file_bytes(std::uint64_t record) {
-  return 2 * ((record + block - 1) / block * block);
-}
+std::uint64_t record_file_bytes(std::uint64_t record) { return 2 * round_up(record, block); }
 
 StoreBytes store_bytes(std::span<const Schedule* const> schedules, bool durable) {
   SPILLWAY_ASSERT(!schedules.empty());

@@ -117,12 +117,6 @@ void check_gradient_groups(const Problem& problem) {
                      "use " + nearest_parts("gradient_groups", workload.micro_batches(),
                                             workload.gradient_groups));
   }
-  if (problem.model.has_frozen()) {
-    throw InputError(
-        fmt::format("gradients in {} groups are those of a whole model: part of {} is frozen",
-                    workload.gradient_groups, problem.model.name),
-        "leave " + Setting{"gradient_groups"} + " out");
-  }
 }
 
 void check_gradient_width(const Workload& workload) {
@@ -261,11 +255,6 @@ void Problem::validate() const {
                      "a rank is a GPU: fewer ranks, whole nodes of them, or a machine with more (" +
                          Setting{"cluster.gpus", std::to_string(workload.ranks)} + " or " +
                          Setting{"cluster.nodes", "..."} + ")");
-  }
-  if (workload.ranks > 1 && model.has_frozen()) {
-    throw InputError(fmt::format("{} ranks train all of a model: part of {} is frozen",
-                                 workload.ranks, model.name),
-                     "use one rank for adapters and for the last layers alone");
   }
   if (workload.batch % workload.micro_batch != 0) {
     throw InputError(fmt::format("micro-batch {} does not divide batch {}", workload.micro_batch,

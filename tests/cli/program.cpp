@@ -252,6 +252,16 @@ std::vector<std::string> tiny_training(const TemporaryFolder& folder, const std:
              "--host-memory", "64MB"};
 }
 
+std::string exported_model(const TemporaryFolder& folder, const std::string& name,
+                           const std::string& seed, const std::string& model) {
+  const std::string of = folder / ("of-" + name);
+  REQUIRE(run(tiny_training(folder) +
+              std::vector<std::string>{"--model", model, "--run", of, "--seed", seed, "--quiet"})
+              .exit_code == 0);
+  REQUIRE(run({"export", of, "--out", folder / name}).exit_code == 0);
+  return folder / name;
+}
+
 std::map<std::int64_t, double> recorded_losses(const std::filesystem::path& run) {
   std::map<std::int64_t, double> losses;
   std::ifstream in(run / "metrics.jsonl");

@@ -144,5 +144,8 @@ std::map<std::int64_t, double> recorded_losses(const std::filesystem::path& run)
 std::vector<std::string> tiny_problem();  // --model gpt-tiny and a small workload
 // Trains on FOLDER/text.txt, which it writes, or on `data`, into FOLDER/run.
 std::vector<std::string> tiny_training(const TemporaryFolder& folder, const std::string& data = "");
+// FOLDER/NAME, with a model of random weights that are drawn from `seed`.
+std::string exported_model(const TemporaryFolder& folder, const std::string& name,
+                           const std::string& seed, const std::string& model = "gpt-tiny");
 
 }  // namespace spillway::test

@@ -156,4 +156,32 @@ inline Losses train_within_plan(const TrainingOptions& options) {
   return losses;
 }
 
+// Of a part of a training that may have been stopped.
+struct PartOfTraining {
+  std::vector<double> losses;
+  std::vector<std::int64_t> commits;
+  std::int64_t first = 0, steps = 0;
+  std::uint64_t hash = 0;
+  StoreLocation location;
+};
+
+// Trains until `stop_at` steps are reported (-1: to the end), and adds to what was trained before.
+inline PartOfTraining train_until(const TrainingOptions& options, std::int64_t stop_at = -1) {
+  Training training(options);
+  PartOfTraining outcome;
+  outcome.first = training.first_step();
+  training.remove_previous_store();
+  const TrainingResult result = training.run(
+      [&](const StepResult& step) {
+        REQUIRE(step.step == outcome.first + static_cast<std::int64_t>(outcome.losses.size()));
+        outcome.losses.push_back(step.loss);
+        if (step.step + 1 == stop_at) training.request_stop();
+      },
+      nullptr, [&](std::int64_t step) { outcome.commits.push_back(step); });
+  outcome.steps = result.steps;
+  outcome.hash = result.weights_hash;
+  outcome.location = training.store_location();
+  return outcome;
+}
+
 }  // namespace spillway::test

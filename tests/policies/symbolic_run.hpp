@@ -132,6 +132,7 @@ class SymbolicRun {
   const std::vector<int>& order_of(int step, Held held, int unit) {
     return order_[{step, held, unit}];
   }
+  const Problem& problem() const { return problem_; }
   [[noreturn]] void fail(const std::string& text) const {
     throw Violation{
         fmt::format("{}#{} {}: {}", rank_text(), task_, schedule_.describe(task_), text)};

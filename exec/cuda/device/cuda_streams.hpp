@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/rounding.hpp"
 #include "exec/cuda/kernels/kernels.hpp"
 #include "exec/run/streams.hpp"
 
@@ -99,9 +100,7 @@ struct TextLayout {
   std::int64_t size_with_borders() const { return positions() + targets(); }
 
  private:
-  static std::int64_t aligned(std::int64_t count) {
-    return (count + text_alignment - 1) / text_alignment * text_alignment;
-  }
+  static std::int64_t aligned(std::int64_t count) { return round_up(count, text_alignment); }
 };
 
 }  // namespace spillway::cuda

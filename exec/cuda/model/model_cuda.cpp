@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/errors.hpp"
+#include "base/rounding.hpp"
 #include "exec/cuda/device/launch.hpp"
 #include "exec/cuda/gpt/gpt_cuda.hpp"
 #include "exec/cuda/llama/llama_cuda.hpp"
@@ -12,8 +13,6 @@
 namespace spillway::cuda {
 
 namespace {
-
-std::uint64_t round_up(std::uint64_t value, std::uint64_t to) { return (value + to - 1) / to * to; }
 
 const Problem& supported(const Problem& problem) {
   const ModelSpec& model = problem.model;

@@ -12,13 +12,13 @@
 #include <algorithm>
 
 #include "base/errors.hpp"
+#include "base/rounding.hpp"
 #include "exec/cuda/model/model_cuda.hpp"
 
 namespace spillway::cuda {
 
 namespace {
 
-std::int64_t round_up(std::int64_t value, std::int64_t to) { return (value + to - 1) / to * to; }
 std::int64_t round_down(std::int64_t value, std::int64_t to) { return value / to * to; }
 
 constexpr std::int64_t row_grid = 128;  // rows that matrix products come in, where there are many

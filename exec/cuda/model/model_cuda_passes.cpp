@@ -5,6 +5,7 @@
 // and writes the result to the gradient or adds it. The first pass has it write to the operands, in
 // fp32, and the second adds that to the gradient: the same numbers, rounded at the same place.
 #include "base/errors.hpp"
+#include "base/rounding.hpp"
 #include "exec/cuda/kernels/partials.hpp"
 #include "exec/cuda/model/model_cuda.hpp"
 
@@ -17,7 +18,7 @@ typename ModelCuda<Element>::WeightOperands ModelCuda<Element>::carve_operands(
   std::byte* next = operands;
   const auto take = [&](std::uint64_t bytes) {
     std::byte* const part = next;
-    next += (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
+    next += round_up(bytes, buffer_alignment);
     return part;
   };
   parts.activations = take(saved_bytes(problem_, kept_for_weights(problem_, available)));

@@ -11,16 +11,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// A model's folder of random weights, drawn from `seed`.
-std::string base(const TemporaryFolder& folder, const std::string& name, const std::string& seed,
-                 const std::string& model = "gpt-tiny") {
-  REQUIRE(run(tiny_training(folder) +
-              Words{"--model", model, "--run", folder / ("of-" + name), "--seed", seed, "--quiet"})
-              .exit_code == 0);
-  REQUIRE(run({"export", folder / ("of-" + name), "--out", folder / name}).exit_code == 0);
-  return folder / name;
-}
-
 Words training(const TemporaryFolder& folder, const std::string& run, const Words& how) {
   return tiny_training(folder) +
          Words{"--model", folder / "base", "--run", folder / run, "--json"} + how;
@@ -43,8 +33,8 @@ void done(const Words& arguments) {
 
 TEST_CASE("a run of adapters goes on beside its frozen weights, and beside no others", "[store]") {
   const TemporaryFolder folder;
-  base(folder, "base", "1");
-  base(folder, "other", "2");
+  exported_model(folder, "base", "1");
+  exported_model(folder, "other", "2");
   const Words lora = {"--lora", "rank=2,dropout=0.1"};
   const json whole = ran(training(folder, "whole", lora + Words{"--steps", "4"}));
   ran(training(folder, "run", lora + Words{"--steps", "2"}));
@@ -68,7 +58,7 @@ TEST_CASE("a run of adapters goes on beside its frozen weights, and beside no ot
 
 TEST_CASE("adapters that are exported, merged and trained from are the same", "[store]") {
   const TemporaryFolder folder;
-  base(folder, "base", "1");
+  exported_model(folder, "base", "1");
   ran(training(folder, "run", {"--lora", "rank=2", "--learning-rate", "0.1"}));
   done({"export", folder / "run", "--out", folder / "adapter"});
   CHECK(read_file(folder / "adapter/adapter_model.safetensors") ==
@@ -93,8 +83,8 @@ TEST_CASE("adapters that are exported, merged and trained from are the same", "[
 TEST_CASE("an export finds a base that was moved, and only the one that the run began with",
           "[store]") {
   const TemporaryFolder folder;
-  base(folder, "base", "1");
-  base(folder, "other", "2");
+  exported_model(folder, "base", "1");
+  exported_model(folder, "other", "2");
   ran(training(folder, "run",
                {"--lora", "rank=2", "--learning-rate", "0.1", "--keep", "1", "--keep-every", "1"}));
   const Words merge = {"export", folder / "run", "--merge", "--out"};
@@ -145,7 +135,7 @@ TEST_CASE("an export finds a base that was moved, and only the one that the run 
 
 TEST_CASE("an export tells that it reads the base to know it", "[store]") {
   const TemporaryFolder folder;
-  base(folder, "base", "1");
+  exported_model(folder, "base", "1");
   ran(training(folder, "run", {"--lora", "rank=2"}));
   fs::last_write_time(folder / "base/model.safetensors",
                       fs::file_time_type::clock::now() - std::chrono::hours(1));
@@ -156,7 +146,7 @@ TEST_CASE("an export tells that it reads the base to know it", "[store]") {
 
 TEST_CASE("the last layers are trained, and the frozen ones exported as they were", "[store]") {
   const TemporaryFolder folder;
-  base(folder, "base", "1");
+  exported_model(folder, "base", "1");
   ran(training(folder, "run", {"--train-layers", "1", "--learning-rate", "0"}));
   CHECK(read_file(folder / "run/model.safetensors") ==
         read_file(folder / "base/model.safetensors"));
@@ -182,7 +172,7 @@ TEST_CASE("an option for frozen weights is refused where nothing is frozen") {
 TEST_CASE("what is read in place takes no space of the drives, and its buffer is of the limit",
           "[store]") {
   const TemporaryFolder folder;
-  base(folder, "base", "1", "llama-tiny");
+  exported_model(folder, "base", "1", "llama-tiny");
   const std::string policy = "greedysnake:parameters_ssd=1,optimizer_ssd=0.5,alpha=0";
   const Words how = {"--lora", "rank=2", "--policy", policy, "--host-memory", "64MB"};
   const auto events = [&](const std::string& name, const Words& more) {

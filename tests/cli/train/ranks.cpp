@@ -44,6 +44,19 @@ bool ranks_are_skipped() {
   return !reason.empty();
 }
 
+Outcome run_by(int ranks, const Words& words) {
+  if (ranks == 1) return run(words);
+  const StartedBy by(mpirun(ranks));
+  return run(words);
+}
+
+Outcome succeed(int ranks, const Words& words) {
+  Outcome outcome = run_by(ranks, words);
+  INFO(outcome.err);
+  REQUIRE(outcome.exit_code == 0);
+  return outcome;
+}
+
 Words rank_training(const TemporaryFolder& folder, const std::string& run, int steps) {
   Words words = tiny_training(folder);
   const auto at = std::find(words.begin(), words.end(), "--run");

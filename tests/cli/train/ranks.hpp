@@ -17,6 +17,10 @@ std::vector<std::string> mpirun(int ranks);
 // Warns why where several ranks cannot be started here.
 bool ranks_are_skipped();
 
+// The program by so many processes, one of them without mpirun; and where it has to end well.
+Outcome run_by(int ranks, const std::vector<std::string>& words);
+Outcome succeed(int ranks, const std::vector<std::string>& words);
+
 // A training of the tiny model in batches of four micro-batches, to `folder`/`run`.
 std::vector<std::string> rank_training(const TemporaryFolder& folder, const std::string& run,
                                        int steps);

@@ -18,19 +18,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-Outcome run_by(int ranks, const Words& words) {
-  if (ranks == 1) return run(words);
-  const StartedBy by(mpirun(ranks));
-  return run(words);
-}
-
-Outcome succeed(int ranks, const Words& words) {
-  Outcome outcome = run_by(ranks, words);
-  INFO(outcome.err);
-  REQUIRE(outcome.exit_code == 0);
-  return outcome;
-}
-
 Words resumed(const std::string& path, int steps) {
   return {"train", "--run", path, "--resume", "--steps", std::to_string(steps), "--quiet"};
 }

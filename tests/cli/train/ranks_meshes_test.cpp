@@ -18,18 +18,6 @@ const Words in_groups = {"--policy", "mics:group=2x1"};
 const Words as_in_groups = {"--policy", "resident",          "--gradient-groups",
                             "4",        "--gradient-meshes", "state=2,gradients=2"};
 
-Outcome run_by(int ranks, const Words& words) {
-  if (ranks == 1) return run(words);
-  const StartedBy by(mpirun(ranks));
-  return run(words);
-}
-
-void succeed(int ranks, const Words& words) {
-  const Outcome outcome = run_by(ranks, words);
-  INFO(outcome.err);
-  REQUIRE(outcome.exit_code == 0);
-}
-
 // Two micro-batches a rank.
 Words training(const TemporaryFolder& folder, const std::string& name, int steps) {
   Words words = rank_training(folder, name, steps);

@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "base/errors.hpp"
+#include "base/rounding.hpp"
 #include "test_paths.hpp"
 
 namespace spillway::test {
@@ -114,8 +115,7 @@ double wave_efficiency(const std::vector<double>& cost, int multiprocessors, int
 double wave_efficiency(std::int64_t blocks, int multiprocessors, int side_by_side) {
   const std::int64_t slots = std::int64_t{multiprocessors} * side_by_side;
   const std::int64_t at_once = blocks <= slots ? multiprocessors : slots;
-  return static_cast<double>(blocks) /
-         static_cast<double>((blocks + at_once - 1) / at_once * at_once);
+  return static_cast<double>(blocks) / static_cast<double>(round_up(blocks, at_once));
 }
 
 }  // namespace spillway::test

@@ -12,6 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "base/rounding.hpp"
+
 namespace spillway::test {
 
 struct KernelResources {
@@ -55,7 +57,7 @@ inline Multiprocessor multiprocessor(GpuArchitecture which) {
 // runs side by side.
 inline int blocks_side_by_side(const Multiprocessor& its, int threads, int registers, int shared) {
   const int warps = (threads + 31) / 32, quarters = 4, at_once = Multiprocessor::registers_at_once;
-  const int of_warp = (32 * registers + at_once - 1) / at_once * at_once;
+  const int of_warp = round_up(32 * registers, at_once);
   // A quarter of the registers for each quarter of the warps.
   const int most_warps = Multiprocessor::registers / quarters / of_warp * quarters;
   return std::min({its.threads / (32 * warps), most_warps / warps,

@@ -176,6 +176,38 @@ TEST_CASE("ranks: with shards among some of them they have the bits of one rank 
   }
 }
 
+TEST_CASE("ranks: adapters and the last layers alone, the frozen weights shared out, too") {
+  const auto train = [](const Sharded& by, const char* model, bool adapters) {
+    INFO(by.ranks << " ranks, " << model << ", " << by.policy << ", adapters " << adapters);
+    const Workbench bench;
+    const auto with = [&](const char* policy) {
+      TrainingOptions options = wide_options(bench, policy, by.ranks, 2, model);
+      options.steps = 3;
+      options.problem.workload.clip = {ClipScope::global, 0.3};
+      if (!adapters) {
+        options.problem.model.frozen_layers = 1;
+        return options;
+      }
+      options.problem.model.lora_rank = 4 * by.ranks;
+      options.problem.model.lora_alpha = 8;
+      options.problem.model.lora_dropout = 0.1;
+      return options;
+    };
+    const Losses alone = train_alone(with("resident"), by.ranks, by.meshes);
+    CHECK(test::difference(alone, train_on_ranks(with(by.policy), by.ranks)) == "");
+    CHECK(alone.of_step.front() != alone.of_step.back());
+  };
+  for (const bool adapters : {true, false}) {
+    for (const char* policy : trained_by_ranks) {
+      train({2, policy, {}}, "gpt-tiny", adapters);
+      train({3, policy, {}}, "qwen-tiny", adapters);
+    }
+    train({2, "spillway:parameters.rest=host:0.5+ssd:0.5,optimizer_state.rest=ssd:1", {}},
+          "llama-tiny", adapters);
+    for (const Sharded& by : sharded_policies) train(by, "llama-tiny", adapters);
+  }
+}
+
 TEST_CASE("ranks: the same where lanes are streams, in bf16, with a micro-batch each") {
   for (const auto& [ranks, policy, meshes] : sharded_policies) {
     INFO(ranks << " ranks, " << policy);

@@ -112,7 +112,9 @@ class Trainer {
     executor.run(schedule, 0, [&](const StepResult& step) { outcome.steps.push_back(step); });
     ModelAccess access({schedule, device, store.store(), store.chunks(), store.parts()},
                        gate.points().copy_of(steps));
-    outcome.hash = access.weights_hash();
+    outcome.hash = hash_of_weights(
+        problem.model, [&](std::int64_t unit, int, std::uint64_t first, std::uint64_t count,
+                           float* to) { access.read_master(unit, first, count, to); });
     for (std::int64_t unit = 0; unit <= problem.model.layers; ++unit) {
       const auto elements = static_cast<std::size_t>(unit_elements(problem.model, unit));
       outcome.weights.resize(outcome.weights.size() + elements);

@@ -14,10 +14,12 @@ namespace spillway {
 namespace {
 
 namespace fs = std::filesystem;
+using test::PartOfTraining;
 using test::put_on_sets;
+using test::train_until;
 using test::Workbench;
 
-const std::vector<std::string>& policies() {
+const std::vector<std::string>& policies_on_drives() {
   static const std::vector<std::string> all = {
       "zero-infinity",
       "zero-infinity:pipeline_read=on,pipeline_write=on,max_reuse_distance=0",
@@ -39,31 +41,6 @@ TrainingOptions durable(const Workbench& bench, const std::string& policy) {
   return options;
 }
 
-struct Outcome {
-  std::vector<double> losses;
-  std::int64_t first = 0, steps = 0;
-  std::uint64_t hash = 0;
-  StoreLocation location;
-};
-
-// To the end, or to a stop at a step.
-Outcome train(const TrainingOptions& options, std::int64_t stop_at = -1) {
-  Training training(options);
-  Outcome outcome;
-  outcome.first = training.first_step();
-  training.remove_previous_store();
-  const TrainingResult result = training.run(
-      [&](const StepResult& step) {
-        outcome.losses.push_back(step.loss);
-        if (step.step + 1 == stop_at) training.request_stop();
-      },
-      nullptr);
-  outcome.steps = result.steps;
-  outcome.hash = result.weights_hash;
-  outcome.location = training.store_location();
-  return outcome;
-}
-
 std::uint64_t bytes_in(const fs::path& folder) {
   std::uint64_t bytes = 0;
   for (const auto& entry : fs::directory_iterator(folder)) bytes += entry.file_size();
@@ -75,7 +52,7 @@ TEST_CASE(
     "[store]") {
   const Workbench bench;
   const test::Losses one = test::train_within_plan(bench.options("resident"));
-  for (const std::string& policy : policies()) {
+  for (const std::string& policy : policies_on_drives()) {
     for (const std::vector<std::uint32_t>& sets :
          {std::vector<std::uint32_t>{1, 2}, {2, 1}, {1, 1, 1}}) {
       INFO(policy << ", " << sets.size() << " sets");
@@ -92,19 +69,19 @@ TEST_CASE("what is committed on several sets is on all of them, and goes on in p
   const Workbench bench;
   TrainingOptions plain = durable(bench, "resident");
   plain.durability = {};
-  const Outcome whole = train(plain);
-  for (const std::string& policy : policies()) {
+  const PartOfTraining whole = train_until(plain);
+  for (const std::string& policy : policies_on_drives()) {
     INFO(policy);
     TrainingOptions options = durable(bench, policy);
     put_on_sets(options, {1, 2});
-    const Outcome head = train(options, 9);
+    const PartOfTraining head = train_until(options, 9);
     REQUIRE(head.steps < options.steps);
     for (const char* folder : {"ssd-a", "ssd-b", "ssd-c"})
       CHECK(bytes_in(bench.root() / folder) > (std::uint64_t{16} << 10));
     options.resume = find_resume_point(head.location);
     CHECK(options.resume->record.identity.sets.size() == 2);
     CHECK(check_store(*options.resume, [](auto, auto) {}).empty());
-    const Outcome tail = train(options);
+    const PartOfTraining tail = train_until(options);
     CHECK(tail.location == head.location);
     CHECK(tail.first == head.steps);
     CHECK(tail.hash == whole.hash);
@@ -118,17 +95,17 @@ TEST_CASE("a training goes on with more sets of drives, fewer, or other ones", "
   const Workbench bench;
   TrainingOptions plain = durable(bench, "resident");
   plain.durability = {};
-  const Outcome whole = train(plain);
+  const PartOfTraining whole = train_until(plain);
   const std::vector<std::vector<std::uint32_t>> all = {{}, {1, 2}, {2, 1}, {1, 1, 1}, {}, {1, 2}};
   TrainingOptions options = durable(bench, "fuyou");
-  Outcome last = train(options, 2);
+  PartOfTraining last = train_until(options, 2);
   for (std::size_t i = 1; i < all.size(); ++i) {
     INFO("change " << i);
-    options = durable(bench, policies()[i % policies().size()]);
+    options = durable(bench, policies_on_drives()[i % policies_on_drives().size()]);
     if (!all[i].empty()) put_on_sets(options, all[i], 0x31 + i);
     const StoreLocation before = last.location;
     options.resume = find_resume_point(before);
-    last = train(options, last.steps + 1);
+    last = train_until(options, last.steps + 1);
     CHECK_FALSE(last.location == before);
     CHECK(files_of(before).empty());
     REQUIRE(last.first == options.resume->record.version);
@@ -155,7 +132,7 @@ TEST_CASE("a damaged chunk on the second set is found there", "[store]") {
   const Workbench bench;
   TrainingOptions options = durable(bench, "fuyou");
   put_on_sets(options, {1, 2});
-  const Outcome head = train(options, 5);
+  const PartOfTraining head = train_until(options, 5);
   const ResumePoint point = find_resume_point(head.location);
   const fs::path file = store_file(head.location.directories[1], 1, head.location.generation);
   // A bit of every block, so that the committed copy has its part.

@@ -12,34 +12,9 @@ namespace spillway {
 namespace {
 
 namespace fs = std::filesystem;
+using test::PartOfTraining;
+using test::train_until;
 using test::Workbench;
-
-struct Outcome {
-  std::vector<double> losses;
-  std::vector<std::int64_t> commits;
-  std::int64_t first = 0, steps = 0;
-  std::uint64_t hash = 0;
-  StoreLocation location;
-};
-
-// Trains until `stop_at` steps are reported (-1: to the end), and adds to what was trained before.
-Outcome train(const TrainingOptions& options, std::int64_t stop_at = -1) {
-  Training training(options);
-  Outcome outcome;
-  outcome.first = training.first_step();
-  training.remove_previous_store();
-  const TrainingResult result = training.run(
-      [&](const StepResult& step) {
-        REQUIRE(step.step == outcome.first + static_cast<std::int64_t>(outcome.losses.size()));
-        outcome.losses.push_back(step.loss);
-        if (step.step + 1 == stop_at) training.request_stop();
-      },
-      nullptr, [&](std::int64_t step) { outcome.commits.push_back(step); });
-  outcome.steps = result.steps;
-  outcome.hash = result.weights_hash;
-  outcome.location = training.store_location();
-  return outcome;
-}
 
 TrainingOptions durable(const Workbench& bench, const std::string& policy,
                         std::int64_t interval = 1) {
@@ -70,7 +45,7 @@ const std::vector<std::string>& policies() {
   return all;
 }
 
-void check_tail(const Outcome& whole, const Outcome& tail) {
+void check_tail(const PartOfTraining& whole, const PartOfTraining& tail) {
   REQUIRE(tail.first + static_cast<std::int64_t>(tail.losses.size()) ==
           static_cast<std::int64_t>(whole.losses.size()));
   for (std::size_t i = 0; i < tail.losses.size(); ++i) {
@@ -82,10 +57,10 @@ void check_tail(const Outcome& whole, const Outcome& tail) {
 
 TEST_CASE("durability changes no number, and every step is committed in order", "[store]") {
   const Workbench bench;
-  const Outcome plain = train(undisturbed(bench));
+  const PartOfTraining plain = train_until(undisturbed(bench));
   for (const std::string& policy : policies()) {
     INFO(policy);
-    const Outcome outcome = train(durable(bench, policy));
+    const PartOfTraining outcome = train_until(durable(bench, policy));
     CHECK(outcome.losses == plain.losses);
     CHECK(outcome.hash == plain.hash);
     REQUIRE(!outcome.commits.empty());
@@ -101,19 +76,19 @@ TEST_CASE(
     "a stop ends after the running step, which is committed, and resuming goes on bit for bit",
     "[store]") {
   const Workbench bench;
-  const Outcome whole = train(undisturbed(bench));
+  const PartOfTraining whole = train_until(undisturbed(bench));
   for (const std::string& policy : policies()) {
     for (const std::int64_t interval : {1, 7}) {
       INFO(policy << ", a commit every " << interval << " steps");
       TrainingOptions options = durable(bench, policy, interval);
-      const Outcome head = train(options, 9);
+      const PartOfTraining head = train_until(options, 9);
       REQUIRE(head.steps >= 9);
       REQUIRE(head.steps < options.steps);  // tiny steps: lanes run ahead of the report
       CHECK(head.commits.back() == head.steps);
       CHECK(head.losses.size() == static_cast<std::size_t>(head.steps));
       options.resume = find_resume_point(head.location);
       CHECK(options.resume->record.version == head.steps);
-      const Outcome tail = train(options);
+      const PartOfTraining tail = train_until(options);
       CHECK(tail.location == head.location);  // opened again, not copied
       check_tail(whole, tail);
     }
@@ -122,10 +97,10 @@ TEST_CASE(
 
 TEST_CASE("a training goes on under another policy, placement and stripe set", "[store]") {
   const Workbench bench;
-  const Outcome whole = train(undisturbed(bench));
+  const PartOfTraining whole = train_until(undisturbed(bench));
   const auto& all = policies();
   TrainingOptions options = durable(bench, all[0]);
-  Outcome last = train(options, 2);
+  PartOfTraining last = train_until(options, 2);
   for (std::size_t i = 1; i < all.size(); ++i) {
     INFO(all[i - 1] << " goes on as " << all[i]);
     options = durable(bench, all[i], 1 + static_cast<std::int64_t>(i % 3));
@@ -133,7 +108,7 @@ TEST_CASE("a training goes on under another policy, placement and stripe set", "
     if (i % 3 == 2) options.ssd = {bench.root() / "ssd-b", bench.root() / "ssd-a"};
     const StoreLocation before = last.location;
     options.resume = find_resume_point(before);
-    last = train(options, last.steps + 1);
+    last = train_until(options, last.steps + 1);
     if (!(last.location == before)) CHECK(files_of(before).empty());
     REQUIRE(last.first == options.resume->record.version);
     for (std::size_t step = 0; step < last.losses.size(); ++step) {
@@ -141,13 +116,13 @@ TEST_CASE("a training goes on under another policy, placement and stripe set", "
     }
   }
   options.resume = find_resume_point(last.location);
-  check_tail(whole, train(options));
+  check_tail(whole, train_until(options));
 }
 
 TEST_CASE("a resumed training must have the same numbers", "[store]") {
   const Workbench bench;
   TrainingOptions options = durable(bench, "fuyou");
-  const Outcome head = train(options, 3);
+  const PartOfTraining head = train_until(options, 3);
   options.resume = find_resume_point(head.location);
   const auto refused = [&](const TrainingOptions& other) {
     return test::message_of<InputError>([&] { Training training(other); });
@@ -173,7 +148,7 @@ TEST_CASE("a resumed training must have the same numbers", "[store]") {
   CHECK_THAT(refused(other), Catch::Contains("holds another training, committed at step"));
   other.make_device = {};
   other.overwrite = true;
-  CHECK(train(other).losses.size() == 60);
+  CHECK(train_until(other).losses.size() == 60);
 }
 
 TEST_CASE("a store reached by another name is not written over by what is resumed from it",
@@ -181,12 +156,12 @@ TEST_CASE("a store reached by another name is not written over by what is resume
   const Workbench bench;
   TrainingOptions options = durable(bench, "fuyou");
   options.ssd = {bench.root() / "ssd-a"};
-  const Outcome head = train(options, 3);
+  const PartOfTraining head = train_until(options, 3);
   fs::create_directory_symlink(bench.root() / "ssd-a", bench.root() / "alias");
   options.ssd = {bench.root() / "alias"};
   options.policy = "zero-infinity";  // laid out otherwise: it has to be moved
   options.resume = find_resume_point(head.location);
-  const Outcome tail = train(options);
+  const PartOfTraining tail = train_until(options);
   CHECK(tail.first == head.steps);
   CHECK(tail.location.generation == 1);
 }
@@ -197,7 +172,7 @@ TEST_CASE("a stripe that belongs to another training is left alone", "[store]") 
   TrainingOptions options = durable(bench, "fuyou");
   options.ssd = {bench.root() / "first", bench.root() / "ssd-b"};
   options.stripe_bytes = 8192;
-  const Outcome kept = train(options, 3);
+  const PartOfTraining kept = train_until(options, 3);
   // Another one, whose second stripe would be the same file; also where its first directory holds
   // what a run without commits left behind.
   TrainingOptions intruder = options;
@@ -213,7 +188,7 @@ TEST_CASE("a stripe that belongs to another training is left alone", "[store]") 
                Catch::Contains("belongs to another training"));
   }
   options.resume = find_resume_point(kept.location);
-  const Outcome rest = train(options);
+  const PartOfTraining rest = train_until(options);
   CHECK(rest.first == kept.steps);
 }
 

@@ -63,7 +63,7 @@ TrainingOptions in_fp32(TrainingOptions options) {
   return options;
 }
 
-enum class Trouble { stop, stop_by_caller, device, call, drive, gradient, report };
+enum class Disturbance { stop, stop_by_caller, device, call, drive, gradient, report };
 constexpr int troubles = 7;
 
 struct CallerError {};
@@ -84,10 +84,10 @@ class Story {
   }
 
   // Of each kind, how often training ended by it.
-  std::map<Trouble, int> ended;
+  std::map<Disturbance, int> ended;
 
-  void tell(std::optional<Trouble> only) {
-    if (only == Trouble::gradient) {
+  void tell(std::optional<Disturbance> only) {
+    if (only == Disturbance::gradient) {
       options_ = in_fp32(options_);
       options_.problem.workload.on_nonfinite = OnNonFinite::stop;
     }
@@ -98,9 +98,9 @@ class Story {
     Numbers found;
     int legs = 0;
     while (found.weights_hash == 0) {
-      Trouble trouble = only.value_or(static_cast<Trouble>(random_() % troubles));
+      Disturbance trouble = only.value_or(static_cast<Disturbance>(random_() % troubles));
       // A model in bf16 has no gradient that can be spoiled; and there is an end to it all.
-      if (trouble == Trouble::gradient && only != trouble) trouble = Trouble::stop;
+      if (trouble == Disturbance::gradient && only != trouble) trouble = Disturbance::stop;
       leg(trouble, ++legs > 8, found);
     }
     REQUIRE(difference(expected, found) == "");
@@ -121,7 +121,7 @@ class Story {
     }
   }
 
-  void leg(Trouble trouble, bool in_peace, Numbers& found) {
+  void leg(Disturbance trouble, bool in_peace, Numbers& found) {
     choose_policy();
     TrainingOptions options = options_;
     StreamOptions streams{.seed = random_()};
@@ -129,18 +129,18 @@ class Story {
     const auto moment = static_cast<std::int64_t>(random_() % 300);
     const std::int64_t stop_at = options.resume ? options.resume->record.version + moment % 5 : 2;
     if (in_peace) {
-      trouble = Trouble::stop;
-    } else if (trouble == Trouble::stop) {
+      trouble = Disturbance::stop;
+    } else if (trouble == Disturbance::stop) {
       streams.call_at_work = moment;
       streams.call = [this] { training_->request_stop(); };
-    } else if (trouble == Trouble::device) {
+    } else if (trouble == Disturbance::device) {
       streams.fail_at_work = moment;
-    } else if (trouble == Trouble::call) {
+    } else if (trouble == Disturbance::call) {
       streams.fail_at_call = 3 * moment;
-    } else if (trouble == Trouble::drive) {
+    } else if (trouble == Disturbance::drive) {
       const Fault fault = random_() % 2 == 0 ? Fault::io_error : Fault::no_space;
       plan.once = FaultPlan::Once{fault, static_cast<std::uint64_t>(moment)};
-    } else if (trouble == Trouble::gradient) {
+    } else if (trouble == Disturbance::gradient) {
       const auto units = static_cast<std::uint64_t>(options.problem.model.layers + 1);
       options = spoiled(options, {static_cast<int>(random_() % units), moment / 10});
     }
@@ -168,8 +168,8 @@ class Story {
           [&](const StepResult& step) {
             found.add(step, with_norms());
             if (in_peace || step.step != stop_at) return;
-            if (trouble == Trouble::stop_by_caller) training_->request_stop();
-            if (trouble == Trouble::report) throw CallerError();
+            if (trouble == Disturbance::stop_by_caller) training_->request_stop();
+            if (trouble == Disturbance::report) throw CallerError();
           },
           nullptr, [&](std::int64_t version) { committed = version; });
       REQUIRE(result.steps == static_cast<std::int64_t>(found.steps.size()));
@@ -177,11 +177,11 @@ class Story {
       if (result.steps == options.steps) {
         found.weights_hash = result.weights_hash;
       } else {
-        CHECK((trouble == Trouble::stop || trouble == Trouble::stop_by_caller));
+        CHECK((trouble == Disturbance::stop || trouble == Disturbance::stop_by_caller));
         ended[trouble]++;
       }
     } catch (const CallerError&) {
-      CHECK(trouble == Trouble::report);
+      CHECK(trouble == Disturbance::report);
       ended[trouble]++;
     } catch (const MachineError& error) {
       check_error(trouble, error.what());
@@ -198,17 +198,17 @@ class Story {
     REQUIRE(version <= static_cast<std::int64_t>(found.steps.size()));
   }
 
-  static void check_error(Trouble trouble, const std::string& message) {
+  static void check_error(Disturbance trouble, const std::string& message) {
     INFO(message);
     const auto holds = [&](const char* part) { return message.find(part) != std::string::npos; };
-    if (trouble == Trouble::device) {
+    if (trouble == Disturbance::device) {
       CHECK(holds("the device failed, as the test wants it to"));
-    } else if (trouble == Trouble::call) {
+    } else if (trouble == Disturbance::call) {
       CHECK(holds("failed, as the test wants it to"));
-    } else if (trouble == Trouble::gradient) {
+    } else if (trouble == Disturbance::gradient) {
       CHECK(holds("holds NaN or Inf at step"));
     } else {
-      CHECK(trouble == Trouble::drive);
+      CHECK(trouble == Disturbance::drive);
       CHECK(holds("/ssd-"));
     }
   }
@@ -220,7 +220,7 @@ class Story {
 
 // `count` stories of one kind of trouble, or of all of them; and as many more as it takes until one
 // training ended by it: trouble at a late moment may find it done.
-void tell_stories(std::optional<Trouble> only, std::uint64_t count) {
+void tell_stories(std::optional<Disturbance> only, std::uint64_t count) {
   const Workbench bench(folder_for_many_runs());
   Watchdog watchdog;
   const Seeds seeds(count);
@@ -241,27 +241,27 @@ void tell_stories(std::optional<Trouble> only, std::uint64_t count) {
 }  // namespace
 
 TEST_CASE("Streams: a training that is stopped at any moment goes on exactly", "[store][streams]") {
-  tell_stories(Trouble::stop, 6);
+  tell_stories(Disturbance::stop, 6);
 }
 
 TEST_CASE("Streams: a device that fails at any moment ends training, which goes on exactly",
           "[store][streams]") {
-  tell_stories(Trouble::device, 5);
+  tell_stories(Disturbance::device, 5);
 }
 
 TEST_CASE("Streams: a call that fails at any moment ends training, which goes on exactly",
           "[store][streams]") {
-  tell_stories(Trouble::call, 5);
+  tell_stories(Disturbance::call, 5);
 }
 
 TEST_CASE("Streams: a drive that fails at any moment ends training, which goes on exactly",
           "[store][streams]") {
-  tell_stories(Trouble::drive, 5);
+  tell_stories(Disturbance::drive, 5);
 }
 
 TEST_CASE("Streams: a gradient that is not finite ends training, which goes on exactly",
           "[store][streams]") {
-  tell_stories(Trouble::gradient, 5);
+  tell_stories(Disturbance::gradient, 5);
 }
 
 TEST_CASE("Streams: one trouble after another, and every step is exact", "[store][streams]") {

@@ -192,6 +192,26 @@ TEST_CASE("drives are tried up to the end of the machine's table") {
   CHECK(to_json(unknown.knees)["resources"][0]["most_tokens_per_second"].is_null());
 }
 
+TEST_CASE("each set of drives is varied by itself") {
+  ProblemRequest request = tiny_request();
+  request.overrides = {"ssd2.count=2", "ssd2.capacity=1TB", "ssd2.read=2GB/s", "ssd2.write=1GB/s"};
+  const Answer answer = ask(request, {"ssd2.count=1,2,4", "ssd3.count"});
+  const KneeCurve& second = answer.knees.curves[0];
+  REQUIRE(second.points.size() == 3);
+  CHECK(second.points[second.now].value == 2);
+  CHECK(second.in_proportion);
+  ProblemRequest there = request;
+  there.overrides.insert(there.overrides.end(), second.points[2].set.begin(),
+                         second.points[2].set.end());
+  const Machine machine = there.problem().machine;
+  CHECK(machine.drives(1).count == 4);
+  CHECK(machine.drives(1).read == 4e9);
+  CHECK(machine.ssd.read == request.problem().machine.ssd.read);
+  CHECK(second.points[0].tokens_per_second < second.points[2].tokens_per_second);
+  CHECK(resource_label(second.resource) == "number of SSDs of ssd2");
+  CHECK(answer.knees.curves[1].why_not == "the machine file describes no set of drives ssd3");
+}
+
 TEST_CASE("a limit set by hand is what is varied") {
   ProblemRequest request = tiny_request();
   request.host_memory = "60MB";

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <set>
 
+#include "base/rounding.hpp"
 #include "policies/common/policy.hpp"
 #include "policies/cost/costs.hpp"
 #include "policies/framework/framework.hpp"
@@ -22,9 +23,7 @@ using namespace spillway::test;
 
 namespace {
 
-std::uint64_t page(std::uint64_t bytes) {
-  return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
-}
+std::uint64_t page(std::uint64_t bytes) { return round_up(bytes, buffer_alignment); }
 
 Schedule laid_over(Problem problem, const std::string& policy, const std::string& framework) {
   problem.framework = framework;

@@ -255,7 +255,13 @@ class JointRun {
   void norms_reduce(const std::vector<int>& members) {
     std::vector<Access> slots;
     for (const int member : members) slots.push_back(of(member).collective_operand(Role::norms));
+    const Problem& problem = of(members.front()).problem();
     for (std::uint64_t done = 0; done < slots.front().bytes; done += norm_slot_bytes) {
+      // Of what is frozen there is no norm, and nobody asks for it.
+      const bool is_of_all = slots.front().bytes > norm_slot_bytes;
+      if (is_of_all &&
+          trained_elements(problem.model, static_cast<std::int64_t>(done / norm_slot_bytes)) == 0)
+        continue;
       std::vector<Value> parts;
       for (std::size_t m = 0; m < members.size(); ++m) {
         SymbolicRun& run = of(members[m]);
@@ -355,31 +361,39 @@ std::string find_ranks_home_error(std::span<const Schedule> schedules, const Sta
   const RankGroup owners{stated.optimizer_state, 1, 1};
   for (int unit = 0; unit < unit_count(problem.model); ++unit) {
     const auto all = static_cast<std::uint64_t>(trained_elements(problem.model, unit));
+    const auto of_unit = static_cast<std::uint64_t>(unit_elements(problem.model, unit));
     for (int rank = 0; rank < ranks.size(); ++rank) {
-      std::vector<Part> states, kept;
+      const auto& homes = schedules[static_cast<std::size_t>(rank)].homes();
+      std::vector<Part> states;
       for (const int member : together(owners, ranks, rank)) {
         for (const HomePart& home : schedules[static_cast<std::size_t>(member)].homes()) {
-          if (home.unit != unit) continue;
-          if (home.kind == BufferKind::optimizer_state)
+          if (home.unit == unit && home.kind == BufferKind::optimizer_state)
             states.push_back({home.first_element, home.elements});
-          else if (member == rank)
-            kept.push_back({home.first_element, home.elements});
         }
       }
-      if (const std::string gap = gap_in(states, 0, all); !gap.empty())
+      if (const std::string gap = all > 0 ? gap_in(states, 0, all) : ""; !gap.empty())
         return fmt::format("optimizer state of unit {} {}", unit, gap);
-      if (kept.empty()) return fmt::format("rank {} keeps nothing of unit {}", rank, unit);
-      std::uint64_t first = all, end = 0;
-      for (const Part& part : kept) {
-        first = std::min(first, part.first);
-        end = std::max(end, part.first + part.elements);
-      }
-      if (const std::string gap = gap_in(kept, first, end); !gap.empty())
-        return fmt::format("rank {}: parameters of unit {} {}", rank, unit, gap);
-      for (const HomePart& home : schedules[static_cast<std::size_t>(rank)].homes()) {
-        if (home.unit == unit &&
-            (home.first_element < first || home.first_element + home.elements > end))
-          return fmt::format("rank {} updates what it does not keep of unit {}", rank, unit);
+      for (const bool frozen : {false, true}) {
+        const std::uint64_t elements = frozen ? of_unit - all : all;
+        if (elements == 0) continue;
+        std::vector<Part> kept;
+        for (const HomePart& home : homes) {
+          if (home.unit == unit && home.frozen == frozen && home.kind == BufferKind::parameters)
+            kept.push_back({home.first_element, home.elements});
+        }
+        if (kept.empty()) return fmt::format("rank {} keeps nothing of unit {}", rank, unit);
+        std::uint64_t first = of_unit, end = 0;
+        for (const Part& part : kept) {
+          first = std::min(first, part.first);
+          end = std::max(end, part.first + part.elements);
+        }
+        if (const std::string gap = gap_in(kept, first, end); !gap.empty())
+          return fmt::format("rank {}: parameters of unit {} {}", rank, unit, gap);
+        for (const HomePart& home : homes) {
+          if (home.unit == unit && home.frozen == frozen &&
+              (home.first_element < first || home.first_element + home.elements > end))
+            return fmt::format("rank {} updates what it does not keep of unit {}", rank, unit);
+        }
       }
     }
   }

@@ -61,6 +61,26 @@ TEST_CASE("Every policy on several ranks is free of races and computes what it m
   }
 }
 
+TEST_CASE("So is it where most of the model is frozen, which ranks share out, too") {
+  for (const Ranks& ranks : {Ranks{2, 1}, Ranks{3, 1}, Ranks{2, 2}}) {
+    Problem adapters = among(tiny_problem(3, 2), ranks), last = among(tiny_problem(4, 2), ranks);
+    adapters.model.lora_rank = 4 * ranks.size();
+    last.model.frozen_layers = 2;
+    Problem apart = last;
+    make_llama(apart.model, 3);
+    apart.model.tied = false;
+    apart.model.ffn = 128;
+    for (const Problem& problem : {adapters, last, apart}) {
+      for (const std::string& policy : policy_settings()) {
+        INFO(policy << ", " << text_of(ranks) << ", " << problem.model.frozen_layers
+                    << " frozen layers");
+        const std::vector<Schedule> schedules = schedules_of_ranks(problem, policy, 3);
+        REQUIRE(find_error(schedules, stated_shards(problem, plan_of(problem, policy))) == "");
+      }
+    }
+  }
+}
+
 TEST_CASE("So is it with norms of gradients, 32-bit numbers, one layer and eight ranks") {
   Problem problem = among(tiny_problem(1, 2, Precision::fp32), {4, 2});
   for (const ClipScope scope : {ClipScope::global, ClipScope::layer}) {
@@ -185,7 +205,12 @@ Problem ranks_problem_of(std::mt19937_64& random) {
   if (random() % 4 == 0) problem.workload.on_nonfinite = OnNonFinite::skip;
   if (random() % 2 == 0) make_llama(problem.model, random());
   problem.model.ffn = std::max<std::int64_t>(problem.model.ffn, 128);
-  return among(problem, any[random() % std::size(any)]);
+  problem = among(problem, any[random() % std::size(any)]);
+  const std::uint64_t frozen = random() % 4;
+  if (frozen == 0) problem.model.lora_rank = 4 * problem.workload.ranks + between(0, 3);
+  if (frozen == 1 && problem.model.layers > 1)
+    problem.model.frozen_layers = between(1, static_cast<std::uint64_t>(problem.model.layers) - 1);
+  return problem;
 }
 
 }  // namespace
@@ -202,7 +227,8 @@ TEST_CASE("Any legal choice on several ranks computes what it must on each") {
     const bool ascending = random() % 2 == 0;
     INFO("seed " << seed << ", " << problem.model.layers << " layers, "
                  << problem.workload.micro_batches() << " micro-batches, "
-                 << text_of(problem.ranks()));
+                 << text_of(problem.ranks()) << ", rank " << problem.model.lora_rank << ", "
+                 << problem.model.frozen_layers << " frozen layers");
     std::vector<Schedule> schedules;
     for (int rank = 0; rank < problem.ranks().size(); ++rank)
       schedules.push_back(

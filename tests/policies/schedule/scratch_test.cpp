@@ -1,6 +1,7 @@
 // Scratch of compute tasks: of as many sequences as a task works on at once.
 #include <catch2/catch.hpp>
 
+#include "base/rounding.hpp"
 #include "policies/model/scratch.hpp"
 #include "tests/policies/schedules.hpp"
 
@@ -9,9 +10,7 @@ using namespace spillway::test;
 
 namespace {
 
-std::uint64_t page(std::uint64_t bytes) {
-  return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
-}
+std::uint64_t page(std::uint64_t bytes) { return round_up(bytes, buffer_alignment); }
 
 Problem at_once(std::int64_t sequences, Precision precision) {
   Problem problem = tiny_problem(2, 1, precision);
