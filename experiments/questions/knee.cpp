@@ -113,16 +113,14 @@ double value_now(const ProblemRequest& request, const Machine& machine,
   return 1;
 }
 
-constexpr const char* drive_rates[] = {"read", "write", "total"};
-
 // Whether more drives mean more bandwidth in proportion: the machine has no table of them, or the
 // bandwidths are set by hand.
 bool in_proportion(const ProblemRequest& request, const Machine& machine, int set) {
   if (machine.drives(set).by_count.empty()) return true;
   return std::any_of(request.overrides.begin(), request.overrides.end(), [&](const auto& one) {
-    return std::any_of(std::begin(drive_rates), std::end(drive_rates), [&](const char* rate) {
-      return one.rfind(drive_set_key(set, rate) + "=", 0) == 0;
-    });
+    const std::string key = one.substr(0, one.find('='));
+    return key == drive_set_key(set, "read") || key == drive_set_key(set, "write") ||
+           key == drive_set_key(set, "total");
   });
 }
 

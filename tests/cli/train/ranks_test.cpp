@@ -184,10 +184,9 @@ TEST_CASE("ranks: what cannot be done by several is refused by all of them") {
   if (ranks_are_skipped()) return;
   const TemporaryFolder folder;
   const StartedBy by(mpirun(2));
-  const Outcome kept =
-      run(rank_training(folder, "two", 10) + Words{"--keep", "1", "--keep-every", "2"});
-  CHECK(kept.exit_code != 0);
-  CHECK(kept.err.find("--keep: several ranks do not do that") != std::string::npos);
+  const Outcome guarded = run(rank_training(folder, "two", 10) + Words{"--spike-guard", "3"});
+  CHECK(guarded.exit_code != 0);
+  CHECK(guarded.err.find("--spike-guard: several ranks do not do that") != std::string::npos);
   const Outcome uneven = run(rank_training(folder, "two", 2) + Words{"--batch", "5"});
   CHECK(uneven.exit_code != 0);
   CHECK(uneven.err.find("2 ranks do not share a batch of 5 alike") != std::string::npos);
