@@ -269,6 +269,15 @@ StepResult Executor::shared_result(const Run& run, int step, std::int64_t began_
   return result;
 }
 
+void Executor::share_stop() {
+  if (!team_ || !safety_.gate) return;
+  SPILLWAY_ASSERT(paused_);
+  const double own = wants_stop() ? 1 : 0;
+  const std::vector<double> all = team_->gather(std::span(&own, 1));
+  const bool stops = std::any_of(all.begin(), all.end(), [](double one) { return one != 0; });
+  if (stops && safety_.gate->stop_version() < 0) stop_here();
+}
+
 // All ranks are here, some perhaps further on in their lanes than others.
 void Executor::agree_on_stop(std::int64_t at_least) {
   const auto own = static_cast<double>(safety_.gate->hold(at_least));

@@ -111,6 +111,10 @@ class Executor {
   void request_stop();
   // The same where all ranks do it, between the same two steps.
   void stop_here();
+  // Of several ranks: whether this one was asked to stop, which the others may not know yet; and,
+  // while paused and by all at once, a stop here where any was.
+  bool wants_stop() const { return wants_stop_.load(); }
+  void share_stop();
   void set_paused(bool paused) { paused_ = paused; }
 
   // Highest end of any bytes a task touched so far, per tier: what the memory planner calls the

@@ -302,8 +302,10 @@ bool Training::pause() {
       options_.samples.at(version_, options_.steps) || (options_.samples.on && ended_);
   if (goes_on && samples) {
     for_trained([&](const StateValues& trained) {
-      if (on_sample_) on_sample_(version_, weights(trained), [this] { return stops_here(); });
+      const auto stops = [this] { return stops_here() || executor_->wants_stop(); };
+      if (on_sample_) on_sample_(version_, weights(trained), stops);
     });
+    executor_->share_stop();
     goes_on = !stops_here();
   }
   goes_on = goes_on && !ended_;
@@ -322,6 +324,7 @@ bool Training::evaluate() {
   const auto& schedules = schedules_->evaluation();
   const int at_once = schedules.front()->steps();
   for (std::int64_t batch = 0; batch < evaluations.count; batch += at_once) {
+    executor_->share_stop();
     if (stops_here()) return false;
     const bool whole = evaluations.count - batch >= at_once;
     const Executor::Losses losses =

@@ -100,6 +100,7 @@ void TrainingJob::settle() {
     if (request_.team) point = share_resume(std::move(point));
     settings_.problem.processes = processes;
   }
+  refuse_spike_guard();  // also that of a run which goes on
   ProblemRequest& asked = settings_.problem;
   if (asked.model.empty())
     throw InputError("there is no model to train", "name one: " + Setting{"model"});

@@ -205,6 +205,7 @@ class TrainingJob {
   void share_plan(Problem problem);
   std::vector<std::filesystem::path> share_drives(std::vector<std::filesystem::path> drives);
   bool as_first(bool own);
+  void refuse_spike_guard() const;
   void gather_traces();
   void open_data(const Problem& problem);
   bool may_overwrite(std::int64_t committed);

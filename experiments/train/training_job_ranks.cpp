@@ -31,7 +31,6 @@ void refuse_with_ranks(const TrainSettings& settings, const TrainRequest& reques
       throw InputError(Setting{key} + Message(": " + why), "leave it out, or train with one rank");
   };
   const std::string by_one = "several ranks do not do that";
-  refuse(settings.spike_guard > 0, "spike_guard", by_one);
   refuse(request.retune, "retune", by_one);
   const auto groups = settings.problem.workload.find("gradient_groups");
   const std::string count = std::to_string(ranks);
@@ -122,6 +121,12 @@ void TrainingJob::take_place_among_ranks() {
   given_.erase("gradient_groups");
   given_.erase("gradient_meshes");
   asked.processes.count = request_.team->size();
+}
+
+void TrainingJob::refuse_spike_guard() const {
+  if (!request_.team || settings_.spike_guard == 0) return;
+  throw InputError(Setting{"spike_guard"} + ": several ranks do not do that",
+                   "turn it off (" + Setting{"spike_guard", "0"} + "), or train with one rank");
 }
 
 // What rank 0 says, which alone knows the steps before this part of the run.

@@ -39,6 +39,11 @@ std::vector<SaveChoice> lower_hull(std::vector<SaveChoice> all) {
   return hull;
 }
 
+// What one of several ranks has at the least of model states: they share them out.
+double of_rank(const Problem& problem, std::int64_t elements) {
+  return real(elements) / real(problem.workload.ranks);
+}
+
 Task compute_task(TaskKind kind, std::uint64_t bytes, double flops) {
   Task task;
   task.kind = kind;
@@ -76,12 +81,14 @@ StepAmounts::StepAmounts(const Problem& problem)
     : layers(real(problem.model.layers)),
       micro_batches(real(problem.workload.micro_batches())),
       backward_layers(layers - real(first_backward_layer(problem.model))),
-      layer_elements(real(unit_elements(problem.model, 0))),
-      embedding_elements(real(unit_elements(problem.model, embedding_unit(problem.model)))),
-      head_elements(real(spillway::outer_elements(problem.model)) - embedding_elements),
-      state_elements(backward_layers *
-                         real(trained_elements(problem.model, problem.model.layers - 1)) +
-                     real(outer_trained_elements(problem.model))),
+      layer_elements(of_rank(problem, unit_elements(problem.model, 0))),
+      embedding_elements(
+          of_rank(problem, unit_elements(problem.model, embedding_unit(problem.model)))),
+      head_elements(of_rank(problem, spillway::outer_elements(problem.model)) - embedding_elements),
+      state_elements(
+          backward_layers *
+              of_rank(problem, trained_elements(problem.model, problem.model.layers - 1)) +
+          of_rank(problem, outer_trained_elements(problem.model))),
       parameter_bytes(real(problem.parameter_bytes())),
       gradient_bytes(real(problem.gradient_bytes())),
       state_bytes(real(problem.state_bytes())),
@@ -105,7 +112,8 @@ void StepAmounts::find_seconds(const Problem& problem, const Costs& costs) {
   const std::uint64_t up = embed_forward_bytes(problem), down = embed_backward_bytes(problem);
   embed_forward = costs.seconds(compute_task(TaskKind::embed_forward, up, 0));
   if (trained_elements(problem.model, embedding_unit(problem.model)) > 0) {
-    const auto clear = static_cast<std::uint64_t>(embedding_elements * gradient_bytes);
+    const auto clear = static_cast<std::uint64_t>(
+        real(unit_elements(problem.model, embedding_unit(problem.model))) * gradient_bytes);
     embed_backward = costs.seconds(compute_task(TaskKind::embed_backward, down, 0));
     Task first = compute_task(TaskKind::embed_backward, down + clear, 0);
     first.first_micro_batch = true;
@@ -113,9 +121,8 @@ void StepAmounts::find_seconds(const Problem& problem, const Costs& costs) {
   }
   if (!problem.workload.needs_norms() || !costs.knows(Work::gpu_norm)) return;
   Task gradient_norm = compute_task(TaskKind::gradient_norm, 0, 0);
-  gradient_norm.bytes =
-      static_cast<std::uint64_t>(trained_elements(problem.model, problem.model.layers - 1)) *
-      problem.gradient_bytes();
+  gradient_norm.bytes = static_cast<std::uint64_t>(
+      of_rank(problem, trained_elements(problem.model, problem.model.layers - 1)) * gradient_bytes);
   norm = costs.seconds(gradient_norm);
 }
 

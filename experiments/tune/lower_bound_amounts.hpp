@@ -36,7 +36,8 @@ struct StepAmounts {
 
   double layers = 0, micro_batches = 0;
   double backward_layers = 0;  // that are not frozen
-  // Of one layer; of the embedding; of the head, 0 where it is tied.
+  // Of one layer; of the embedding; of the head, 0 where it is tied. Of several ranks, the part
+  // that each has at the least.
   double layer_elements = 0, embedding_elements = 0, head_elements = 0;
   double state_elements = 0;                                        // of all units
   double parameter_bytes = 0, gradient_bytes = 0, state_bytes = 0;  // of an element

@@ -120,11 +120,17 @@ void Shards::require_cells(const char* what, std::uint64_t elements, const Mesh&
   constexpr auto cell = static_cast<std::uint64_t>(element_alignment);
   const auto shards = static_cast<std::uint64_t>(mesh.size());
   if (elements == 0 || elements / cell >= shards) return;
-  throw InputError(fmt::format("{} ranks are too many for the {} {} of a unit of model {}: a shard "
-                               "is {} at the least",
-                               shards, elements, what, problem_.model.name, cell),
-                   problem_.model.has_adapters() ? "use fewer ranks, or larger adapters"
-                                                 : "use fewer ranks, or a larger model");
+  const std::uint64_t cells = elements / cell;
+  const std::string fewer = fmt::format("use {} rank{}", cells, cells == 1 ? "" : "s at most");
+  const bool of_adapters = problem_.model.has_adapters() && elements == trained(0).elements;
+  const auto rank = static_cast<std::uint64_t>(problem_.model.lora_rank);
+  throw InputError(
+      fmt::format("{} ranks are too many for the {} {} of a unit of model {}: a shard is {} at the "
+                  "least",
+                  shards, elements, what, problem_.model.name, cell),
+      of_adapters
+          ? fmt::format("{}, or adapters of rank {}", fewer, (rank * shards - 1) / cells + 1)
+          : fewer + ", or a larger model");
 }
 
 GradientMeshes Shards::meshes() const {

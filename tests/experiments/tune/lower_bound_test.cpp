@@ -80,6 +80,12 @@ TEST_CASE("no random plan is faster than the bound where part of the model is fr
   CHECK(tally.least < 1.1);
 }
 
+TEST_CASE("no random plan of one of several ranks is faster than the bound") {
+  const Tally tally = try_random_plans(600, test::random_ranks_problem, 12);
+  CHECK(tally.refused < 200);  // plans that ranks do not have, and adapters too small to be shared
+  CHECK(tally.least < 1.1);
+}
+
 TEST_CASE("no random plan of a large model is faster than the bound") {
   const Tally tally = try_random_plans(20, test::random_large_problem, 6);
   CHECK(tally.refused < 5);

@@ -91,6 +91,20 @@ inline Problem random_partly_frozen_problem(Dice& dice) {
   return problem;
 }
 
+// Either, of one of several ranks, each of whose units has a cell of the element grid for each.
+inline Problem random_ranks_problem(Dice& dice) {
+  Problem problem = dice.chance(0.3) ? random_partly_frozen_problem(dice) : random_problem(dice);
+  const int ranks = dice.between(2, 4);
+  problem.workload.ranks = problem.workload.gradient_groups = ranks;
+  problem.workload.batch *= ranks;
+  problem.machine.cluster.gpus = ranks;
+  problem.machine.cluster.nvlink = 1e9 * dice.between(1, 200);
+  problem.model.vocabulary = std::max<std::int64_t>(problem.model.vocabulary, 512);
+  problem.model.ffn = std::max<std::int64_t>(problem.model.ffn, 256);
+  if (problem.model.has_adapters()) problem.model.lora_rank += 12;
+  return problem;
+}
+
 // A built-in model on a built-in machine with plenty of memory, of up to four micro-batches.
 inline Problem random_large_problem(Dice& dice) {
   const std::vector<std::string> models = {"gpt2-1.5b", "llama-7b", "gpt-13b", "gpt-65b",
