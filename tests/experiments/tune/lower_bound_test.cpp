@@ -74,16 +74,12 @@ TEST_CASE("no random plan is faster than the bound of its micro-batch and row") 
   CHECK(tally.least < 1.02);  // some come near
 }
 
-TEST_CASE("no random plan is faster than the bound where part of the model is frozen") {
-  const Tally tally = try_random_plans(400, test::random_partly_frozen_problem, 12);
-  CHECK(tally.refused < 40);
-  CHECK(tally.least < 1.1);
-}
-
-TEST_CASE("no random plan of one of several ranks is faster than the bound") {
-  const Tally tally = try_random_plans(600, test::random_ranks_problem, 12);
-  CHECK(tally.refused < 200);  // plans that ranks do not have, and adapters too small to be shared
-  CHECK(tally.least < 1.1);
+TEST_CASE("nor is one where part of the model is frozen, or of one of several ranks") {
+  const Tally frozen = try_random_plans(400, test::random_partly_frozen_problem, 12),
+              ranks = try_random_plans(600, test::random_ranks_problem, 12);
+  CHECK(frozen.refused < 40);
+  CHECK(ranks.refused < 200);  // plans that ranks do not have, and adapters too small to be shared
+  CHECK(std::max(frozen.least, ranks.least) < 1.1);
 }
 
 TEST_CASE("no random plan of a large model is faster than the bound") {
