@@ -60,9 +60,9 @@ Tally try_random_plans(std::uint64_t count, Problem (*random_problem)(Dice&), in
     ++tally.plans;
     tally.least = std::min(tally.least, ratio);
     INFO("seed " << seed << ": " << to_text(plan));
-    INFO(fmt::format("{} layers, {} of {} sequences, {}", problem.model.layers,
-                     problem.workload.micro_batch, problem.workload.batch,
-                     to_string(problem.workload.clip)));
+    INFO(problem.model.layers << " layers, " << problem.workload.micro_batch << " of "
+                              << problem.workload.batch << ", "
+                              << to_string(problem.workload.clip));
     CHECK(ratio >= 1);
   }
   return tally;
