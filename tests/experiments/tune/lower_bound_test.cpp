@@ -93,8 +93,6 @@ TEST_CASE("none of ten thousand random plans of large models is faster than the 
   CHECK(tally.refused < 1'000);  // settings that do not go together
 }
 
-// -- built-in policies ----------------------------------------------------------------------------
-
 struct Setting {
   const char* model;
   const char* machine;
