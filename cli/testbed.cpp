@@ -17,6 +17,7 @@
 #include "cli/text/progress.hpp"
 #include "exec/run/training.hpp"
 #include "experiments/calibrate/calibrate.hpp"
+#include "experiments/calibrate/normal_priority.hpp"
 #include "experiments/sweep/sweep_journal.hpp"
 #include "experiments/sweep/sweep_settings.hpp"
 #include "experiments/testbed/testbed_report.hpp"
@@ -230,8 +231,11 @@ class Testbed {
       return row_from_json(ordered_json::parse(row->second));
     }
     show(c, round);
-    if (!c.regime.throttled() && !machine_.references.empty() && !references_)
+    if (!c.regime.throttled() && !machine_.references.empty() && !references_) {
+      const NormalPriority normal(
+          true);  // for its threads, too, as when the machine was calibrated
       run_options_.references = &references_.emplace(run_options_.ssd);
+    }
     const Clock::time_point began = Clock::now();
     TestbedRow row = run_configuration(c, machine_, run_options_);
     seconds_ += seconds_since(began);

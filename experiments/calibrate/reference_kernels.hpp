@@ -30,7 +30,8 @@ class ReferenceKernels {
                             const IoChoice& io = usual_io());
   ~ReferenceKernels();
 
-  // Runs all of them `rounds` times in turn, at least once, and returns their times.
+  // Runs all of them `rounds` times in turn, at least once, and returns their times; once more
+  // before that, untimed.
   std::vector<KernelTime> take(int rounds);
 
   // Nanoseconds of one run of the reference of this kind, which there must be. As in a round, the
@@ -43,7 +44,8 @@ class ReferenceKernels {
   std::unique_ptr<Work> work_;
 };
 
-// Rounds that take about half a second on a fast machine, and of calibration at its start and end.
+// Rounds that take, with the one before them, a second on a fast machine, and of calibration at its
+// start and end.
 inline constexpr int reference_rounds = 5, calibration_rounds = 8;
 
 // Both measurements as one: their samples together.
