@@ -232,8 +232,8 @@ class Testbed {
     }
     show(c, round);
     if (!c.regime.throttled() && !machine_.references.empty() && !references_) {
-      const NormalPriority normal(
-          true);  // for its threads, too, as when the machine was calibrated
+      // For its threads, too, as when the machine was calibrated.
+      const NormalPriority normal(true);
       run_options_.references = &references_.emplace(run_options_.ssd);
     }
     const Clock::time_point began = Clock::now();

@@ -173,8 +173,8 @@ struct Machine {
     double nvlink = 0;  // bytes/s each way between a GPU and those of its node together; 0: they
                         // reach each other through host memory
     std::int64_t nvlink_latency_ns = 0;  // of a step of a collective between them
-    double cores =
-        0;  // host cores that a rank's collective keeps busy while it moves (CPU backend)
+    // Host cores that a rank's collective keeps busy while it moves (CPU backend).
+    double cores = 0;
     // GPUs of a node, in their order, that share a way to its host: a PCIe switch, or a socket. 0:
     // each has its own; and bytes/s each way of it.
     std::int64_t switch_gpus = 0;

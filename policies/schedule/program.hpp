@@ -138,11 +138,11 @@ class Program {
   // -- collectives, of every rank of a group; every slice in the gpu tier -------------------------
   // This rank's part of a whole -> the parts of all, in order of the ranks; `part` may lie in
   // `whole`, where it belongs.
+  TaskId all_gather(Lane lane, const RankGroup& group, Slice part, Slice whole, int layer,
+                    int micro_batch = -1);
   // From the rank at place `from` of the group to the others.
   TaskId broadcast(Lane lane, const RankGroup& group, int from, Slice part, int layer,
                    int micro_batch = -1);
-  TaskId all_gather(Lane lane, const RankGroup& group, Slice part, Slice whole, int layer,
-                    int micro_batch = -1);
   // The sum of the group's wholes, of which this rank gets its part: in place of `part`, or added
   // to it.
   TaskId reduce_scatter(Lane lane, const RankGroup& group, Slice whole, Slice part, bool adds,

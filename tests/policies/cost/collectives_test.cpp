@@ -145,3 +145,31 @@ TEST_CASE("Groups that run side by side share the cards of their nodes") {
   CHECK(seconds(cluster(), TaskKind::all_gather, shard_group({8, 1}), bytes) ==
         Approx(v * 7 / 8 / inside).epsilon(0.01));
 }
+
+TEST_CASE("A collective of processes on cores keeps some of them busy, one of GPUs none") {
+  Problem problem;
+  problem.machine.cluster.gpus = 2;
+  problem.machine.cluster.nvlink = 2e9;
+  problem.machine.host.cores = 2;
+  const std::vector<RankGroup> groups = {shard_group({2, 1})};
+  Task task;
+  task.kind = TaskKind::all_gather;
+  task.lane = Lane::ranks_gather;
+  task.bytes = 1 << 24;
+  // Core-seconds of a second of the collective.
+  const auto busy = [&](bool on_cores, double cores) {
+    problem.machine.gpu.is_cpu = on_cores;
+    problem.machine.cluster.cores = cores;
+    const Costs costs(problem);
+    const TaskCost cost = costs.of(task, groups);
+    const Demand& demand = costs.collective_demand(cost.variant);
+    CHECK(full_rate(costs.resources(), demand) == Approx(4e9));  // half of the bytes cross
+    for (const Usage& usage : demand.usages) {
+      if (costs.resources()[usage.resource].name == "cores") return usage.per_unit * 4e9;
+    }
+    return 0.0;
+  };
+  CHECK(busy(true, 0.75) == Approx(0.75));
+  CHECK(busy(true, 0) == 0);
+  CHECK(busy(false, 0.75) == 0);
+}
