@@ -160,15 +160,6 @@ std::vector<KernelTime> ReferenceKernels::take(int rounds) {
   return times;
 }
 
-std::int64_t ReferenceKernels::time(const std::string& kind) {
-  const std::vector<Work::Reference> references = work_->all();
-  const auto found = std::find_if(references.begin(), references.end(),
-                                  [&](const Work::Reference& one) { return one.kind == kind; });
-  SPILLWAY_ASSERT(found != references.end(), "a reference of this kind");
-  (found == references.begin() ? references.back() : *(found - 1)).run();
-  return found->run();
-}
-
 std::vector<KernelTime> joined(const std::vector<KernelTime>& first,
                                const std::vector<KernelTime>& second) {
   std::vector<KernelTime> all;

@@ -34,11 +34,6 @@ class ReferenceKernels {
   // before that, untimed.
   std::vector<KernelTime> take(int rounds);
 
-  // Nanoseconds of one run of the reference of this kind, which there must be. As in a round, the
-  // reference before it runs first, untimed: what a reference finds in the caches is by up to 8 %
-  // of its time the work before it.
-  std::int64_t time(const std::string& kind);
-
  private:
   struct Work;
   std::unique_ptr<Work> work_;

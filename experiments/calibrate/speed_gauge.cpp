@@ -9,10 +9,10 @@ namespace spillway {
 
 namespace {
 
-constexpr int references_beside = 3;  // before, and after
+constexpr int rounds_between = 2;
+constexpr std::chrono::milliseconds time_between{1500};
 
-template <class References>
-auto& of_kind(References& references, const std::string& kind) {
+const KernelTime& of_kind(const std::vector<KernelTime>& references, const std::string& kind) {
   const auto found = std::find_if(references.begin(), references.end(),
                                   [&](const KernelTime& one) { return one.kind == kind; });
   SPILLWAY_ASSERT(found != references.end(), "a reference of this kind");
@@ -22,12 +22,21 @@ auto& of_kind(References& references, const std::string& kind) {
 }  // namespace
 
 SpeedGauge::SpeedGauge(const std::vector<std::filesystem::path>& directories, const IoChoice& io)
-    : kernels_(directories, io), first_(kernels_.take(calibration_rounds)), all_(first_) {}
+    : kernels_(directories, io),
+      first_(kernels_.take(calibration_rounds)),
+      latest_(first_),
+      all_(first_),
+      taken_(std::chrono::steady_clock::now()) {}
+
+void SpeedGauge::take() {
+  latest_ = kernels_.take(rounds_between);
+  all_ = joined(all_, latest_);
+  taken_ = std::chrono::steady_clock::now();
+}
 
 double SpeedGauge::slowness(const std::string& kind) {
-  const std::int64_t ns = kernels_.time(kind);
-  of_kind(all_, kind).samples_ns.push_back(ns);
-  return static_cast<double>(ns) / typical_ns(of_kind(first_, kind));
+  if (std::chrono::steady_clock::now() - taken_ > time_between) take();
+  return typical_ns(of_kind(latest_, kind)) / typical_ns(of_kind(first_, kind));
 }
 
 SamplingRule SpeedGauge::held(SamplingRule rule, const std::string& kind) {
@@ -37,15 +46,13 @@ SamplingRule SpeedGauge::held(SamplingRule rule, const std::string& kind) {
 
 std::vector<std::int64_t> SpeedGauge::held(
     const std::string& kind, const std::function<std::vector<std::int64_t>()>& measure) {
-  double sum = 0;
-  const auto take = [&] {
-    for (int i = 0; i < references_beside; ++i) sum += slowness(kind);
-  };
   take();
+  const double before = slowness(kind);
   std::vector<std::int64_t> samples = measure();
   take();
+  const double after = slowness(kind);
   for (std::int64_t& sample : samples)
-    sample = std::llround(static_cast<double>(sample) * 2 * references_beside / sum);
+    sample = std::llround(static_cast<double>(sample) * 2 / (before + after));
   return samples;
 }
 

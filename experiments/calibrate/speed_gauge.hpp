@@ -2,11 +2,14 @@
 //
 // A shared machine changes its speed within seconds (a core whose sibling works for somebody else
 // is a quarter slower), so a figure is of the moment in which it was taken. References
-// (reference_kernels.hpp) timed between a figure's samples say how slow the machine was just then,
-// and each sample is divided by that. What the references took over all of the calibration is the
-// speed that the machine file is of.
+// (reference_kernels.hpp) timed between figures and their samples say how slow the machine was just
+// then, and each sample is divided by that. What the references took over all of the calibration is
+// the speed that the machine file is of. They are always timed in whole rounds, as they are around
+// a training later: what a reference finds in the caches is 4 to 7 % of its time, and depends on
+// what ran before it.
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <string>
@@ -23,11 +26,11 @@ class SpeedGauge {
   // Takes the first references. Throws MachineError, as ReferenceKernels does.
   SpeedGauge(const std::vector<std::filesystem::path>& directories, const IoChoice& io);
 
-  // The rule with the reference of this kind timed between samples, which are divided by it. It
-  // refers to this object.
+  // The rule with references timed between samples, which are divided by the slowness of the one of
+  // this kind. It refers to this object.
   SamplingRule held(SamplingRule rule, const std::string& kind);
 
-  // Samples beside which other work goes on: the reference is timed before and after all of them.
+  // Samples beside which other work goes on: references are timed before and after all of them.
   std::vector<std::int64_t> held(const std::string& kind,
                                  const std::function<std::vector<std::int64_t>()>& measure);
 
@@ -39,10 +42,12 @@ class SpeedGauge {
   ReferenceKernels& kernels() { return kernels_; }
 
  private:
-  double slowness(const std::string& kind);
+  double slowness(const std::string& kind);  // asks no more often than seconds_between
+  void take();
 
   ReferenceKernels kernels_;
-  std::vector<KernelTime> first_, all_;
+  std::vector<KernelTime> first_, latest_, all_;
+  std::chrono::steady_clock::time_point taken_;  // the latest
 };
 
 }  // namespace spillway
