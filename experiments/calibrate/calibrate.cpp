@@ -65,10 +65,10 @@ class Calibration {
 
   Machine run() {
     describe();
-    planned_ = kernels_per_problem(options_.model, options_.precision) *
-                   static_cast<int>(options_.micro_batches.size()) +
-               host_figures + drive_sets_figures(options_) + (options_.brief ? 0 : 2 + most_trials);
     const std::vector<Problem> problems = problems_to_time();  // refused before any measurement
+    planned_ = host_figures + drive_sets_figures(options_) + (options_.brief ? 0 : 2 + most_trials);
+    for (const Problem& problem : problems)
+      planned_ += kernel_timings(problem, rule_, !options_.brief);
     measure_processor(problems);
     wake_up();
     const NormalPriority normal(true);
@@ -134,13 +134,11 @@ class Calibration {
   }
 
   void kernels(const std::vector<Problem>& problems) {
-    planned_ -= kernels_per_problem(options_.model, options_.precision) *
-                static_cast<int>(options_.micro_batches.size() - problems.size());
     for (const Problem& problem : problems) {
       for (KernelTime& time : time_kernels(
                problem, rule("compute"), [this](const std::string& what) { next(what); },
-               options_.threads)) {
-        if (time.kind == to_string(TaskKind::forward)) {
+               options_.threads, !options_.brief)) {
+        if (time.kind == to_string(TaskKind::forward) && !time.shape.ends_with(in_caches_suffix)) {
           machine_.gpu.flops = std::max(machine_.gpu.flops, time.flops / seconds_of(time));
         }
         keep(std::move(time));

@@ -16,6 +16,7 @@
 #include "experiments/calibrate/stream_timer.hpp"
 #include "policies/model/operators.hpp"
 #include "policies/model/scratch.hpp"
+#include "policies/schedule/caches.hpp"
 #include "policies/schedule/program.hpp"
 
 namespace spillway {
@@ -86,12 +87,45 @@ std::vector<Task> kernel_tasks(const Problem& problem, bool groups) {
   return tasks;
 }
 
+std::uint64_t layer_bytes(const Problem& problem) {
+  return KernelMemory::parameter_bytes(problem, 0) + KernelMemory::gradient_bytes(problem) +
+         saved_bytes(problem, saved_all(problem.model));
+}
+
 // So many that together they fill the caches of a CPU.
 std::size_t layers_on_cpu(const Problem& problem) {
-  const std::uint64_t bytes = KernelMemory::parameter_bytes(problem, 0) +
-                              KernelMemory::gradient_bytes(problem) +
-                              saved_bytes(problem, saved_all(problem.model));
-  return static_cast<std::size_t>((cpu_cache_bytes + bytes - 1) / bytes);
+  return round_up(cpu_cache_bytes, layer_bytes(problem)) / layer_bytes(problem);
+}
+
+struct TimedKernel {
+  Task task;
+  bool in_caches = false;
+};
+
+std::vector<TimedKernel> timed_kernels(const Problem& problem, const std::vector<Task>& tasks,
+                                       bool in_caches) {
+  const bool fits = layer_bytes(problem) <= cached_bytes;
+  std::vector<TimedKernel> kernels;
+  for (const Task& task : tasks) {
+    kernels.push_back({task, false});
+    const bool is_whole_pass = task.kind == TaskKind::forward || task.kind == TaskKind::backward;
+    if (in_caches && fits && is_whole_pass) kernels.push_back({task, true});
+  }
+  return kernels;
+}
+
+// Few samples are taken in one pass.
+constexpr int most_passes = 6, samples_of_passes = 10;
+int passes_of(const SamplingRule& rule) { return rule.least < samples_of_passes ? 1 : most_passes; }
+
+// Of a rule whose samples come in passes.
+SamplingRule of_one_pass(SamplingRule rule, int passes) {
+  const auto share = [passes](int count) { return (count + passes - 1) / passes; };
+  rule.samples = share(rule.samples);
+  rule.least = share(rule.least);
+  rule.warm_up = std::min(rule.warm_up, 1);
+  rule.most_seconds /= passes;
+  return rule;
 }
 
 // Values as the device takes them.
@@ -142,12 +176,15 @@ class KernelBench {
     write_text();
   }
 
-  KernelTime time(const Task& task) {
+  // `in_caches`: all turns work on one layer.
+  KernelTime time(const Task& task, bool in_caches = false) {
     turn_ = 0;
+    layers_in_turn_ = in_caches ? 1 : memory_.layers.size();
     if (is_backward(task.kind) && task.available != saved_none) save(task.available);
     if (task.kind == TaskKind::weight_gradient) make_operands(task);
-    return kernel_time(to_string(task.kind), kernel_shape(problem_, task), task.flops,
-                       timer_ ? sample_on_streams(task) : sample_on_cpu(task));
+    return kernel_time(to_string(task.kind),
+                       kernel_shape(problem_, task) + (in_caches ? in_caches_suffix : ""),
+                       task.flops, timer_ ? sample_on_streams(task) : sample_on_cpu(task));
   }
 
   // Nanoseconds of tasks in a row on the CPU, on operands in no cache, then on those that are.
@@ -231,7 +268,7 @@ class KernelBench {
   Operands operands(const Task& task, std::size_t turn = 0) const {
     const bool is_layer = is_layer_pass(task.kind);
     const bool uses_saved = task.saves != saved_none || task.available != saved_none;
-    const LayerMemory& layer = memory_.layers[turn % memory_.layers.size()];
+    const LayerMemory& layer = memory_.layers[turn % layers_in_turn_];
     Operands o;
     o.parameters = is_layer                      ? layer.parameters
                    : task.kind == TaskKind::head ? memory_.head
@@ -259,7 +296,7 @@ class KernelBench {
     task.lane = Lane::gpu_compute;
     task.layer = task.micro_batch = 0;
     task.saves = mask;
-    for (std::size_t turn = 0; turn < memory_.layers.size(); ++turn)
+    for (std::size_t turn = 0; turn < layers_in_turn_; ++turn)
       device_->compute(task, operands(task, turn));
     if (timer_) timer_->finish();
   }
@@ -268,7 +305,7 @@ class KernelBench {
   void make_operands(Task task) {
     task.kind = TaskKind::input_gradient;
     task.first_micro_batch = false;
-    for (std::size_t turn = 0; turn < memory_.layers.size(); ++turn) {
+    for (std::size_t turn = 0; turn < layers_in_turn_; ++turn) {
       std::memcpy(memory_.hidden, start_of(task), checkpoint_bytes(problem_));
       device_->compute(task, operands(task, turn));
     }
@@ -354,7 +391,7 @@ class KernelBench {
   const Problem& problem_;
   const SamplingRule& rule_;
   double load_seconds_;
-  std::size_t layer_count_, turn_ = 0;
+  std::size_t layer_count_, layers_in_turn_ = layer_count_, turn_ = 0;
   std::unique_ptr<Device> device_;
   KernelMemory memory_;
   std::optional<StreamTimer> timer_;  // of a device with streams
@@ -362,14 +399,27 @@ class KernelBench {
   std::vector<std::int32_t> tokens_;
 };
 
-std::vector<KernelTime> time_tasks(const Problem& problem, const std::vector<Task>& tasks,
+// Kernels in the order in which they are timed, each by itself; in several passes over all of them,
+// so that a machine which changes its speed within a second is as fast for one as for another.
+std::vector<KernelTime> time_tasks(const Problem& problem, const std::vector<TimedKernel>& kernels,
                                    const std::function<void(const std::string&)>& before,
-                                   KernelBench& bench) {
+                                   KernelBench& bench, int passes) {
   std::vector<KernelTime> times;
-  for (const Task& task : tasks) {
-    before(fmt::format("{} of {} x {} tokens", to_string(task.kind), problem.workload.micro_batch,
-                       problem.workload.sequence));
-    times.push_back(bench.time(task));
+  for (int pass = 0; pass < passes; ++pass) {
+    for (std::size_t i = 0; i < kernels.size(); ++i) {
+      const auto& [task, in_caches] = kernels[i];
+      before(fmt::format("{} of {} x {} tokens{}", to_string(task.kind),
+                         problem.workload.micro_batch, problem.workload.sequence,
+                         in_caches ? " in caches" : ""));
+      KernelTime time = bench.time(task, in_caches);
+      if (pass == 0) {
+        times.push_back(std::move(time));
+        continue;
+      }
+      std::vector<std::int64_t> samples = times[i].samples_ns;
+      samples.insert(samples.end(), time.samples_ns.begin(), time.samples_ns.end());
+      times[i] = kernel_time(time.kind, time.shape, time.flops, std::move(samples));
+    }
   }
   return times;
 }
@@ -386,33 +436,47 @@ std::vector<Task> new_tasks(const Problem& problem, std::vector<Task> tasks,
 
 }  // namespace
 
-int kernels_per_problem(const ModelSpec& model, Precision precision) {
-  const bool splits = !model.has_adapters();  // backward in two passes, too
-  const int passes_forward = splits ? 5 : 3;  // and gradients of inputs
-  const int make_gradients =
-      (is_trained(model, embedding_unit(model)) ? 5 : 4) + (splits ? 1 : 0);  // embed_backward
-  return passes_forward + (precision == Precision::bf16 ? 2 : 1) * make_gradients;
-}
+namespace {
 
-std::vector<KernelTime> time_kernels(const Problem& problem, const SamplingRule& rule,
-                                     const std::function<void(const std::string&)>& before,
-                                     int threads) {
-  const MakeDevice cpu = [threads](const Problem& p, std::uint64_t gpu, std::uint64_t host) {
-    return std::make_unique<CpuDevice>(p, gpu, host, threads);
-  };
+// As tasks of a problem of one micro-batch, with the gradients that it makes: of each width that
+// there may be, those that the width before did not have.
+std::vector<std::pair<Problem, std::vector<Task>>> kernels_by_width(const Problem& problem) {
   std::set<std::string> known;
-  std::vector<KernelTime> times;
+  std::vector<std::pair<Problem, std::vector<Task>>> all;
   for (const GradientWidth width : {GradientWidth::bits32, GradientWidth::automatic}) {
     Problem one = problem;
     one.workload.batch = one.workload.micro_batch;
     one.workload.gradient = width;
-    const std::vector<Task> tasks = new_tasks(one, kernel_tasks(one, false), known);
-    if (tasks.empty()) continue;
-    KernelBench bench(one, rule, cpu, false, 0);
-    for (KernelTime& time : time_tasks(one, tasks, before, bench)) times.push_back(std::move(time));
+    std::vector<Task> tasks = new_tasks(one, kernel_tasks(one, false), known);
+    if (!tasks.empty()) all.emplace_back(std::move(one), std::move(tasks));
   }
-  SPILLWAY_ASSERT(times.size() == static_cast<std::size_t>(kernels_per_problem(
-                                      problem.model, problem.workload.precision)));
+  return all;
+}
+
+}  // namespace
+
+int kernel_timings(const Problem& problem, const SamplingRule& rule, bool in_caches) {
+  std::ptrdiff_t count = 0;
+  for (const auto& [one, tasks] : kernels_by_width(problem))
+    count += std::ssize(timed_kernels(one, tasks, in_caches));
+  return static_cast<int>(count) * passes_of(rule);
+}
+
+std::vector<KernelTime> time_kernels(const Problem& problem, const SamplingRule& rule,
+                                     const std::function<void(const std::string&)>& before,
+                                     int threads, bool in_caches) {
+  const MakeDevice cpu = [threads](const Problem& p, std::uint64_t gpu, std::uint64_t host) {
+    return std::make_unique<CpuDevice>(p, gpu, host, threads);
+  };
+  const int passes = passes_of(rule);
+  const SamplingRule of_pass = of_one_pass(rule, passes);
+  std::vector<KernelTime> times;
+  for (const auto& [one, tasks] : kernels_by_width(problem)) {
+    KernelBench bench(one, of_pass, cpu, false, 0);
+    for (KernelTime& time :
+         time_tasks(one, timed_kernels(one, tasks, in_caches), before, bench, passes))
+      times.push_back(std::move(time));
+  }
   return times;
 }
 
@@ -463,7 +527,7 @@ std::vector<KernelTime> time_stream_kernels(const Problem& problem, const std::v
                                             const std::function<void(const std::string&)>& before,
                                             const MakeDevice& make_device, double load_seconds) {
   KernelBench bench(problem, rule, make_device, true, load_seconds);
-  return time_tasks(problem, tasks, before, bench);
+  return time_tasks(problem, timed_kernels(problem, tasks, false), before, bench, 1);
 }
 
 }  // namespace spillway

@@ -21,13 +21,15 @@ using MakeDevice = std::function<std::unique_ptr<Device>(
 
 // Every kernel of one micro-batch of `problem` on the CPU backend with so many threads for matrix
 // products, each on operands that are not in the caches; in bf16 those that make gradients once
-// with 32-bit ones and once with the 16-bit ones of a single micro-batch. `before` is told what is
-// measured next. Kernels per problem: kernels_per_problem.
+// with 32-bit ones and once with the 16-bit ones of a single micro-batch. With `in_caches`, forward
+// and backward of a layer that the caches hold also on operands that are there (in_caches_suffix).
+// A rule of ten samples or more is kept in several passes over all kernels. `before` is told what
+// is measured next, kernel_timings() times.
 std::vector<KernelTime> time_kernels(const Problem& problem, const SamplingRule& rule,
                                      const std::function<void(const std::string&)>& before,
-                                     int threads = 1);
+                                     int threads = 1, bool in_caches = false);
 
-int kernels_per_problem(const ModelSpec& model, Precision precision);
+int kernel_timings(const Problem& problem, const SamplingRule& rule, bool in_caches);
 
 // The kernels to be measured on a device with streams, as tasks: those above with the gradients of
 // the problem, and backward passes that recompute one group of tensors each (recompute_groups).

@@ -9,8 +9,8 @@ namespace spillway {
 
 namespace {
 
-constexpr int rounds_between = 2;
-constexpr std::chrono::milliseconds time_between{1500};
+constexpr int rounds_between = 1;
+constexpr std::chrono::milliseconds time_between{1000};
 
 const KernelTime& of_kind(const std::vector<KernelTime>& references, const std::string& kind) {
   const auto found = std::find_if(references.begin(), references.end(),

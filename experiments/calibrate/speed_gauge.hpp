@@ -42,7 +42,7 @@ class SpeedGauge {
   ReferenceKernels& kernels() { return kernels_; }
 
  private:
-  double slowness(const std::string& kind);  // asks no more often than seconds_between
+  double slowness(const std::string& kind);  // timed anew every second
   void take();
 
   ReferenceKernels kernels_;

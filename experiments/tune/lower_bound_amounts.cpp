@@ -67,11 +67,13 @@ double backward(const Problem& problem, const Costs& costs, SavedMask mask) {
   return least;
 }
 
-// Where drives empty their write cache, a step may write at its rate all the time.
-Problem with_fastest_writes(Problem problem) {
+// Where drives empty their write cache, a step may write at its rate all the time; and a CPU's
+// caches may hold all operands of every layer.
+Problem at_its_fastest(Problem problem) {
   const std::optional<WriteCache> cache = write_cache_of(problem.machine);
   if (cache && cache->recovery > 0) problem.machine.ssd.write = cache->write;
   problem.machine = with_drives_together(std::move(problem.machine));
+  problem.machine.kernels = with_operands_in_caches(std::move(problem.machine.kernels));
   return problem;
 }
 
@@ -100,7 +102,7 @@ StepAmounts::StepAmounts(const Problem& problem)
   // All that is frozen may rest there without taking space.
   if (problem.frozen_in_place && ssd_memory > 0)
     ssd_memory += parameter_bytes * (all_layer_elements() + outer_elements() - state_elements);
-  const Problem fastest = with_fastest_writes(problem);
+  const Problem fastest = at_its_fastest(problem);
   const Costs costs(fastest);
   find_seconds(problem, costs);
   find_saves(problem, costs);

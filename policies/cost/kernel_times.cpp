@@ -10,11 +10,18 @@
 #include "base/errors.hpp"
 #include "policies/cost/shape_times.hpp"
 #include "policies/model/operators.hpp"
+#include "policies/schedule/caches.hpp"
 #include "policies/schedule/program.hpp"
 
 namespace spillway {
 
 namespace {
+
+// Of a shape that says that operands were in the caches, the shape of that kernel; else nothing.
+std::optional<std::string> shape_in_caches(const std::string& shape) {
+  if (!shape.ends_with(in_caches_suffix)) return std::nullopt;
+  return shape.substr(0, shape.size() - std::string_view(in_caches_suffix).size());
+}
 
 // The sample nearest in FLOPs by ratio; of `kind` only, unless that is empty.
 const KernelTime* nearest(const Machine& machine, const std::string& kind, double flops) {
@@ -23,6 +30,7 @@ const KernelTime* nearest(const Machine& machine, const std::string& kind, doubl
   for (const KernelTime& kernel : machine.kernels) {
     if (!(kernel.flops > 0) || kernel.median_ns <= 0 || (!kind.empty() && kernel.kind != kind))
       continue;
+    if (shape_in_caches(kernel.shape)) continue;
     const double distance = std::abs(std::log(kernel.flops / flops));
     if (distance < best_distance) {
       best = &kernel;
@@ -36,10 +44,23 @@ double seconds_of(const KernelTime& kernel) { return static_cast<double>(kernel.
 
 }  // namespace
 
+std::vector<KernelTime> with_operands_in_caches(std::vector<KernelTime> kernels) {
+  for (const KernelTime& one : std::vector<KernelTime>(kernels)) {
+    const auto shape = shape_in_caches(one.shape);
+    if (!shape) continue;
+    for (KernelTime& kernel : kernels) {
+      if (kernel.kind == one.kind && kernel.shape == *shape)
+        kernel.median_ns = std::min(kernel.median_ns, one.median_ns);
+    }
+  }
+  return kernels;
+}
+
 std::uint64_t compute_key(const Task& task) {
   return static_cast<std::uint64_t>(task.kind) << 40 |
          static_cast<std::uint64_t>(task.available) << 24 |
          static_cast<std::uint64_t>(task.saves) << 8 |
+         static_cast<std::uint64_t>(task.in_caches) << 3 |
          static_cast<std::uint64_t>(task.loss_only) << 2 |
          static_cast<std::uint64_t>(task.recomputes_output) << 1 |
          static_cast<std::uint64_t>(task.first_micro_batch);
@@ -47,13 +68,20 @@ std::uint64_t compute_key(const Task& task) {
 
 KernelTimes::KernelTimes(const Problem& problem) : problem_(problem) {
   for (const KernelTime& kernel : problem.machine.kernels) {
-    if (kernel.median_ns > 0) measured_.emplace(std::pair(kernel.kind, kernel.shape), &kernel);
+    if (kernel.median_ns <= 0) continue;
+    const auto shape = shape_in_caches(kernel.shape);
+    (shape ? cached_ : measured_)
+        .emplace(std::pair(kernel.kind, shape.value_or(kernel.shape)), &kernel);
   }
 }
 
 KernelEstimate KernelTimes::estimate(const Task& task) const {
   const auto [entry, is_new] = known_.try_emplace(compute_key(task));
-  if (is_new) entry->second = look_up(task);
+  if (is_new) {
+    entry->second = look_up(task);
+    if (task.in_caches > 0 && !cached_.empty())
+      entry->second.seconds = in_caches(task, entry->second.seconds);
+  }
   return entry->second;
 }
 
@@ -80,6 +108,14 @@ double KernelTimes::gradient_norm_rate(Lane lane) const {
   return static_cast<double>(gradient_norm_sample * 4) / seconds_of(*found->second);
 }
 
+double KernelTimes::in_caches(const Task& task, double seconds) const {
+  const KernelTime* const exact = measured(task, cached_);
+  const std::optional<double> all =
+      exact != nullptr ? std::optional(seconds_of(*exact)) : between(task, cached_);
+  if (!all || *all >= seconds) return seconds;
+  return seconds - task.in_caches * (seconds - *all) / all_in_caches;
+}
+
 KernelEstimate KernelTimes::look_up(const Task& task) const {
   if (task.loss_only) {
     // The forward's share of all that the head does.
@@ -92,7 +128,7 @@ KernelEstimate KernelTimes::look_up(const Task& task) const {
   if (const KernelTime* exact = measured(task)) return {seconds_of(*exact), false};
   if (task.kind == TaskKind::input_gradient || task.kind == TaskKind::weight_gradient)
     return pass_of_backward(task);
-  if (const auto inside = between(task)) return {*inside, false};
+  if (const auto inside = between(task, measured_)) return {*inside, false};
   if (const auto parts = by_groups(task)) return {*parts, false};
   return {extrapolate(task), true};
 }
@@ -124,9 +160,9 @@ KernelEstimate KernelTimes::pass_of_backward(const Task& task) const {
   return {std::max(whole - of_weights.seconds, 0.0), true};
 }
 
-const KernelTime* KernelTimes::measured(const Task& task) const {
-  const auto found = measured_.find({to_string(task.kind), kernel_shape(problem_, task)});
-  return found != measured_.end() ? found->second : nullptr;
+const KernelTime* KernelTimes::measured(const Task& task, const Table& table) const {
+  const auto found = table.find({to_string(task.kind), kernel_shape(problem_, task)});
+  return found != table.end() ? found->second : nullptr;
 }
 
 // Layers and the head work on one group of sequences after another on a GPU: each takes what a
@@ -148,12 +184,12 @@ std::optional<double> KernelTimes::by_groups(const Task& task) const {
   const KernelTimes times(group);
   const double groups = static_cast<double>(workload.micro_batch / at_once);
   if (const KernelTime* exact = times.measured(task)) return groups * seconds_of(*exact);
-  if (const auto inside = times.between(task)) return groups * *inside;
+  if (const auto inside = times.between(task, times.measured_)) return groups * *inside;
   return {};
 }
 
 // The time of a layer that keeps some of its tensors.
-std::optional<double> KernelTimes::between(const Task& task) const {
+std::optional<double> KernelTimes::between(const Task& task, const Table& table) const {
   Task nothing_kept = task, all_kept = task;
   double share = 0;  // of the way from keeping nothing to keeping all
   if (task.kind == TaskKind::forward) {
@@ -168,8 +204,8 @@ std::optional<double> KernelTimes::between(const Task& task) const {
   } else {
     return std::nullopt;
   }
-  const KernelTime* nothing = measured(nothing_kept);
-  const KernelTime* everything = measured(all_kept);
+  const KernelTime* nothing = measured(nothing_kept, table);
+  const KernelTime* everything = measured(all_kept, table);
   if (nothing == nullptr || everything == nullptr) return std::nullopt;
   if (task.kind == TaskKind::backward)
     share = 1 - recompute_share(task, all_kept, seconds_of(*everything));

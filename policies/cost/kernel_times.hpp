@@ -5,7 +5,10 @@
 // if these two were measured: by the bytes saved; by what recomputing each group of tensors alone
 // takes (recompute_groups), or, if that was not measured, by the FLOPs recomputed. On a GPU that
 // works on a part of the micro-batch at once, layers and the head take what micro-batches of that
-// size take together. Where no such shape was measured, a GPU whose products were measured by shape
+// size take together. On a CPU whose caches hold some of a layer's operands (Task::in_caches), the
+// time lies by that share between those of the kernel with no operand in a cache and with all,
+// where both are known. Where no such shape was measured, a GPU whose products were measured by
+// shape
 // ([[gpu.by_shape]]) takes what these say; else the time is extrapolated by FLOP rate from
 // the measured kernel that is nearest in FLOPs: of the same kind if there is one, else of any kind;
 // with no kernels at all from gpu.flops, by shape where the machine file says more
@@ -34,6 +37,9 @@ struct KernelEstimate {
   bool extrapolated = false;
 };
 
+// The kernels, none slower than on operands in the caches: for bounds.
+std::vector<KernelTime> with_operands_in_caches(std::vector<KernelTime> kernels);
+
 // Remembers what it was asked: not for several threads at once.
 class KernelTimes {
  public:
@@ -48,9 +54,13 @@ class KernelTimes {
   double gradient_norm_rate(Lane lane) const;
 
  private:
+  using Table = std::map<std::pair<std::string, std::string>, const KernelTime*>;
+
   KernelEstimate look_up(const Task& task) const;
-  const KernelTime* measured(const Task& task) const;
-  std::optional<double> between(const Task& task) const;
+  double in_caches(const Task& task, double seconds) const;
+  const KernelTime* measured(const Task& task) const { return measured(task, measured_); }
+  const KernelTime* measured(const Task& task, const Table& table) const;
+  std::optional<double> between(const Task& task, const Table& table) const;
   KernelEstimate pass_of_backward(const Task& task) const;
   std::optional<double> by_groups(const Task& task) const;
   double recompute_share(const Task& task, const Task& all_kept, double all_seconds) const;
@@ -59,7 +69,7 @@ class KernelTimes {
   double extrapolate(const Task& task) const;
 
   const Problem& problem_;
-  std::map<std::pair<std::string, std::string>, const KernelTime*> measured_;  // by (kind, shape)
+  Table measured_, cached_;  // by (kind, shape); on operands in no cache, and in caches
   // What a schedule asks for, thousands of times each.
   mutable std::unordered_map<std::uint64_t, KernelEstimate> known_;
 };

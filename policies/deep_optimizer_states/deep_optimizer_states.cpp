@@ -13,6 +13,7 @@
 #include "policies/common/policy.hpp"
 #include "policies/deep_optimizer_states/update_stride.hpp"
 #include "policies/movement/plan.hpp"
+#include "policies/zero/zero_options.hpp"
 
 namespace spillway {
 
@@ -30,6 +31,7 @@ class DeepOptimizerStates : public Policy {
     Plan plan;
     // 16-bit parameters on the GPU, optimizer state in host memory.
     plan.parameters.rest = Share{.gpu = 1};
+    if (sums_in_shards(problem)) plan.shards.gradients = plan.shards.parameters = problem.ranks();
     plan.optimizer_state.rest = Share{.host = 1};
     plan.gradients.head_waits = Tier::gpu;
     plan.checkpoints.rest = Share(checkpoints_);

@@ -283,6 +283,9 @@ TierBytes capacities(const Machine& machine);
 // sequences, ",g16" where gradients are 16 bits wide.
 // Empty for tasks timed by rate (copies, I/O, optimizer).
 std::string kernel_shape(const Problem& problem, const Task& task);
+// Ends the key of a layer's pass that was timed on operands in the caches (caches.hpp); without it
+// they were in none.
+inline constexpr const char* in_caches_suffix = ",in-caches";
 
 // Key of the gradient-norm kernel on the CPU backend, whose rate is measured on this many elements.
 inline constexpr std::int64_t gradient_norm_sample = 1 << 20;

@@ -284,7 +284,8 @@ struct Task {
   bool recomputes_output : 1 = false;  // backward, input_gradient: recomputation runs the whole
                                        // layer, as the papers' frameworks do
   bool loss_only : 1 = false;          // head: the losses and no gradient
-  bool pageable : 1 = false;  // h2d, d2h: the host's side is not pinned; slower, same bytes
+  bool pageable : 1 = false;       // h2d, d2h: the host's side is not pinned; slower, same bytes
+  std::uint8_t in_caches : 3 = 0;  // compute on a CPU: sevenths of what it works on (caches.hpp)
   // backward and its two passes: SavedMask of what `saved` holds, the rest is recomputed; barrier:
   // waits_for();
   // collectives: calls that move it one after the other, in equal parts, as frameworks make them;

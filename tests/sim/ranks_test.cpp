@@ -251,3 +251,23 @@ TEST_CASE("Half of a link makes steps longer that use it, and no others") {
   CHECK(pcie({"pcie.h2d=12GB/s", "pcie.d2h=12GB/s"}) > 1.2 * pcie({}));
   CHECK(pcie({"cluster.nvlink=300GB/s"}) < pcie({}));
 }
+
+TEST_CASE("Updates on the CPUs and on the GPUs of all ranks contend for the host's memory") {
+  const ModelSpec model = even_model(4);
+  const auto optimizer_seconds = [&](int gpus, const char* bandwidth, const char* stride) {
+    const Machine node = node_of(
+        {gpus, 1}, {std::string("host.bandwidth=") + bandwidth, "host.adam_rate=4Gparam/s"});
+    const std::string policy =
+        fmt::format("deep-optimizer-states:sub_group_size=2e5,stride={}", stride);
+    const Schedule schedule = build_schedule(problem_of(model, node, 1), policy, 3);
+    return simulate(schedule).phases.optimizer;
+  };
+  // Plenty of memory: half of the updates on the GPUs are a gain.
+  CHECK(optimizer_seconds(4, "800GB/s", "2") < 0.8 * optimizer_seconds(4, "800GB/s", "off"));
+  // Little: what the GPUs update is copied through it, too. One GPU's copies take less of it.
+  const double four = optimizer_seconds(4, "100GB/s", "2") / optimizer_seconds(4, "800GB/s", "2");
+  const double one = optimizer_seconds(1, "100GB/s", "2") / optimizer_seconds(1, "800GB/s", "2");
+  INFO(four << " " << one);
+  CHECK(four > 1.2);
+  CHECK(one < four);
+}

@@ -72,10 +72,12 @@ TEST_CASE("Every kernel of a model with adapters or frozen layers is timed") {
     if (overrides.back() == "lora_rank=4") problem.workload.precision = Precision::bf16;
     std::set<std::pair<std::string, std::string>> timed;
     const auto ignore = [](const std::string&) {};
-    for (const KernelTime& time : time_kernels(problem, {2, 1, 0.1, 1}, ignore)) {
+    const SamplingRule rule = {2, 1, 0.1, 1};
+    for (const KernelTime& time : time_kernels(problem, rule, ignore, 1, true)) {
       CHECK(time.median_ns > 0);
-      timed.insert({time.kind, time.shape});
+      CHECK(timed.insert({time.kind, time.shape}).second);
     }
+    CHECK(std::ssize(timed) == kernel_timings(problem, rule, true));
     int found = 0;
     for (const char* policy : {"resident", "resident:recompute=needed", "zero-offload"}) {
       const Schedule schedule = build_schedule(problem, policy, 2);
@@ -84,11 +86,31 @@ TEST_CASE("Every kernel of a model with adapters or frozen layers is timed") {
         if (task.lane != Lane::gpu_compute || shape.empty()) continue;
         INFO(to_string(task.kind) << " " << shape);
         CHECK(timed.count({to_string(task.kind), shape}) == 1);
+        const bool is_whole_pass =
+            task.kind == TaskKind::forward || task.kind == TaskKind::backward;
+        CHECK(timed.count({to_string(task.kind), shape + in_caches_suffix}) == is_whole_pass);
         ++found;
       }
     }
     CHECK(found > 3 * 2 * 2 * 4);
   }
+}
+
+TEST_CASE("Samples of a rule of ten come in passes over all kernels") {
+  Problem problem;
+  problem.model = load_model("gpt-tiny");
+  problem.machine = load_machine("testbed");
+  problem.trains_on = Backend::cpu;
+  problem.workload = {1, 1, 16, Precision::fp32, GradientWidth::automatic};
+  const SamplingRule rule = {12, 2, 1, 10};
+  std::vector<std::string> told;
+  const std::vector<KernelTime> times = time_kernels(
+      problem, rule, [&](const std::string& what) { told.push_back(what); }, 1, true);
+  for (const KernelTime& time : times) CHECK(time.samples_ns.size() == 12);
+  REQUIRE(std::ssize(told) == kernel_timings(problem, rule, true));
+  REQUIRE(told.size() % times.size() == 0);
+  CHECK(told.size() / times.size() == 6);
+  for (std::size_t i = times.size(); i < told.size(); ++i) CHECK(told[i] == told[i - times.size()]);
 }
 
 }  // namespace

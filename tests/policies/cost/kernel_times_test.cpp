@@ -4,6 +4,8 @@
 
 #include "base/errors.hpp"
 #include "policies/model/operators.hpp"
+#include "policies/schedule/caches.hpp"
+#include "policies/schedule/program.hpp"
 #include "tests/policies/cost/problems.hpp"
 
 using namespace spillway;
@@ -224,4 +226,40 @@ TEST_CASE(
   problem.workload.sequences_at_once = 1;
   CHECK(KernelTimes(problem).estimate(task).seconds == Approx(0.005));
   CHECK(KernelTimes(problem).estimate(task).extrapolated);
+}
+
+TEST_CASE("Between operands in no cache and all of them in caches lies what is in part") {
+  Problem problem = small_problem(cpu_machine(2));
+  Task task = compute(TaskKind::forward, 1e9), saves = task;
+  saves.saves = saved_all(problem.model);
+  const auto in_caches = [&](const Task& of, std::int64_t ns) {
+    return kernel("forward", kernel_shape(problem, of) + in_caches_suffix, 1e9, ns);
+  };
+  problem.machine.kernels = {kernel("forward", kernel_shape(problem, task), 1e9, 14'000'000),
+                             in_caches(task, 7'000'000),
+                             kernel("forward", kernel_shape(problem, saves), 1e9, 21'000'000),
+                             in_caches(saves, 28'000'000)};
+  const auto seconds = [&](Task of, int sevenths) {
+    of.in_caches = static_cast<std::uint8_t>(sevenths) & 7;
+    return KernelTimes(problem).estimate(of).seconds;
+  };
+  CHECK(seconds(task, 0) == Approx(0.014));
+  CHECK(seconds(task, 2) == Approx(0.012));
+  CHECK(seconds(task, all_in_caches) == Approx(0.007));
+  CHECK(seconds(saves, all_in_caches) == Approx(0.021));  // slower by chance
+  // Another shape is extrapolated from kernels on operands in no cache.
+  problem.machine.kernels[0].shape = "another";
+  problem.machine.kernels[2].median_ns = 0;
+  CHECK(seconds(task, 0) == Approx(0.014));
+  CHECK(seconds(compute(TaskKind::backward, 1e9), 0) == Approx(0.014));
+}
+
+TEST_CASE("For a bound every kernel is as fast as on operands in caches") {
+  const auto fastest = with_operands_in_caches(
+      {kernel("forward", "a", 1, 10), kernel("forward", std::string("a") + in_caches_suffix, 1, 8),
+       kernel("backward", "a", 1, 10), kernel("backward", "b", 1, 10),
+       kernel("backward", std::string("b") + in_caches_suffix, 1, 12)});
+  CHECK(fastest[0].median_ns == 8);
+  CHECK(fastest[2].median_ns == 10);
+  CHECK(fastest[3].median_ns == 10);
 }
