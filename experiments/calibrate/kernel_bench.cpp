@@ -12,6 +12,7 @@
 #include "exec/cpu/cpu_device.hpp"
 #include "exec/cpu/initial_values.hpp"
 #include "exec/run/executor.hpp"
+#include "experiments/calibrate/kernel_list.hpp"
 #include "experiments/calibrate/kernel_memory.hpp"
 #include "experiments/calibrate/stream_timer.hpp"
 #include "policies/model/operators.hpp"
@@ -36,82 +37,9 @@ constexpr std::size_t layers_on_streams = 2;
 // Run on the CPU before a sample, untimed, where something else ran after the one before.
 constexpr std::size_t warming_turns = 2;
 
-bool is_trained(const ModelSpec& model, std::int64_t unit) {
-  return trained_elements(model, unit) > 0;
-}
-
-// The kernels of a compute task that policies emit, as tasks with everything that decides their
-// shape; with `groups` also backward passes that recompute one group of tensors. Where gradients
-// are 16 bits wide there is one micro-batch, which overwrites them; else those that add to a sum
-// are taken, for most do.
-std::vector<Task> kernel_tasks(const Problem& problem, bool groups) {
-  const double layer = forward_flops(problem);
-  std::vector<Task> tasks;
-  const auto add = [&](TaskKind kind, double flops) -> Task& {
-    Task task;
-    task.kind = kind;
-    task.lane = Lane::gpu_compute;
-    task.flops = flops;
-    task.layer = 0;
-    task.micro_batch = 0;
-    task.first_micro_batch = problem.gradient_bytes() == 2 && kind != TaskKind::embed_forward &&
-                             kind != TaskKind::forward && kind != TaskKind::input_gradient;
-    return tasks.emplace_back(task);
-  };
-  const auto backward = [&](SavedMask available, bool output) -> Task& {
-    Task& task = add(TaskKind::backward, backward_flops(problem, available, output));
-    task.available = available;
-    task.recomputes_output = output;
-    return task;
-  };
-  add(TaskKind::embed_forward, 0);
-  add(TaskKind::forward, layer);
-  add(TaskKind::forward, layer).saves = saved_all(problem.model);
-  add(TaskKind::head, head_flops(problem));
-  backward(saved_all(problem.model), false);
-  if (groups) {
-    for (const SavedMask group : recompute_groups(problem.model))
-      backward(saved_others(problem.model, group), false);
-  }
-  backward(saved_none, false);
-  backward(saved_none, true);
-  if (KernelMemory::splits_backward(problem)) {
-    for (const SavedMask available : {saved_none, saved_all(problem.model)}) {
-      add(TaskKind::input_gradient, input_gradient_flops(problem, available, false)).available =
-          available;
-    }
-    add(TaskKind::weight_gradient, weight_gradient_flops(problem)).available =
-        saved_all(problem.model);
-  }
-  if (is_trained(problem.model, embedding_unit(problem.model))) add(TaskKind::embed_backward, 0);
-  return tasks;
-}
-
-std::uint64_t layer_bytes(const Problem& problem) {
-  return KernelMemory::parameter_bytes(problem, 0) + KernelMemory::gradient_bytes(problem) +
-         saved_bytes(problem, saved_all(problem.model));
-}
-
 // So many that together they fill the caches of a CPU.
 std::size_t layers_on_cpu(const Problem& problem) {
   return round_up(cpu_cache_bytes, layer_bytes(problem)) / layer_bytes(problem);
-}
-
-struct TimedKernel {
-  Task task;
-  bool in_caches = false;
-};
-
-std::vector<TimedKernel> timed_kernels(const Problem& problem, const std::vector<Task>& tasks,
-                                       bool in_caches) {
-  const bool fits = layer_bytes(problem) <= cached_bytes;
-  std::vector<TimedKernel> kernels;
-  for (const Task& task : tasks) {
-    kernels.push_back({task, false});
-    const bool is_whole_pass = task.kind == TaskKind::forward || task.kind == TaskKind::backward;
-    if (in_caches && fits && is_whole_pass) kernels.push_back({task, true});
-  }
-  return kernels;
 }
 
 // Few samples are taken in one pass.
@@ -274,7 +202,8 @@ class KernelBench {
                    : task.kind == TaskKind::head ? memory_.head
                                                  : memory_.embedding;
     o.gradient = layer.gradient;
-    if (is_trained(problem_.model, head_unit(problem_.model))) o.head_gradient = layer.gradient;
+    if (trained_elements(problem_.model, head_unit(problem_.model)) > 0)
+      o.head_gradient = layer.gradient;
     o.step_noise = reinterpret_cast<const NoiseKey*>(memory_.host_noise);
     o.input = memory_.input;
     o.output = memory_.output;
@@ -422,35 +351,6 @@ std::vector<KernelTime> time_tasks(const Problem& problem, const std::vector<Tim
     }
   }
   return times;
-}
-
-// Those whose kind and shape are not among the names in `known`, which are named there.
-std::vector<Task> new_tasks(const Problem& problem, std::vector<Task> tasks,
-                            std::set<std::string>& known) {
-  std::erase_if(tasks, [&](const Task& task) {
-    const std::string name = to_string(task.kind) + (" " + kernel_shape(problem, task));
-    return !known.insert(name).second;
-  });
-  return tasks;
-}
-
-}  // namespace
-
-namespace {
-
-// As tasks of a problem of one micro-batch, with the gradients that it makes: of each width that
-// there may be, those that the width before did not have.
-std::vector<std::pair<Problem, std::vector<Task>>> kernels_by_width(const Problem& problem) {
-  std::set<std::string> known;
-  std::vector<std::pair<Problem, std::vector<Task>>> all;
-  for (const GradientWidth width : {GradientWidth::bits32, GradientWidth::automatic}) {
-    Problem one = problem;
-    one.workload.batch = one.workload.micro_batch;
-    one.workload.gradient = width;
-    std::vector<Task> tasks = new_tasks(one, kernel_tasks(one, false), known);
-    if (!tasks.empty()) all.emplace_back(std::move(one), std::move(tasks));
-  }
-  return all;
 }
 
 }  // namespace

@@ -366,7 +366,7 @@ bool is_alike_later(const Schedule& schedule, TaskId task, TaskId apart) {
       a.flops != b.flops || a.available != b.available || a.saves != b.saves ||
       a.group != b.group || a.pass_bytes != b.pass_bytes || a.pageable != b.pageable ||
       a.first_micro_batch != b.first_micro_batch || a.recomputes_output != b.recomputes_output ||
-      a.loss_only != b.loss_only)
+      a.loss_only != b.loss_only || a.in_caches != b.in_caches)
     return false;
   const std::span<const TaskId> of_a = schedule.successors(task);
   const std::span<const TaskId> of_b = schedule.successors(task + apart);

@@ -74,11 +74,10 @@ void mark_cached_operands(std::span<Task> tasks, std::span<const Access> accesse
     if (all > 0)
       task.in_caches = static_cast<std::uint8_t>(std::lround(all_in_caches * cached / all)) & 7;
     for (const Access& access : own) {
-      if (memory_of(access) != nullptr) moved += access.bytes;
-    }
-    for (const Access& access : own) {
-      if (TouchedPages* const memory = memory_of(access))
-        memory->touch(buffers[access.buffer].offset + access.offset, access.bytes, moved);
+      TouchedPages* const memory = memory_of(access);
+      if (memory == nullptr) continue;
+      moved += access.bytes;
+      memory->touch(buffers[access.buffer].offset + access.offset, access.bytes, moved);
     }
   }
 }

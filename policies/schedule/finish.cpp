@@ -172,7 +172,7 @@ Schedule Program::finish(std::string policy, int steps, std::uint64_t tasks_of_t
     }
   }
   data->graph = std::make_unique<DependencyGraph>(data->predecessor_counts, sources);
-  if (problem_.machine.gpu.is_cpu) mark_cached_operands(tasks_, accesses_, buffers_);
+  if (problem_.backend() == Backend::cpu) mark_cached_operands(tasks_, accesses_, buffers_);
   const TierBytes capacity = capacities(problem_.machine);
   for (std::size_t tier = 0; tier < capacity.size(); ++tier) {
     data->use[tier] = {use.extent[tier], use.live_peak[tier], capacity[tier], kept_[tier], 0};

@@ -70,9 +70,10 @@ TEST_CASE("A speed gauge brings figures to the speed of the whole calibration") 
                         [&](const KernelTime& one) { return one.kind == kind; })
         ->samples_ns.size();
   };
-  // Rounds of all of them, whichever is asked for: after each of three samples, before and after.
-  for (const char* kind : {"compute", "adam", "copy", "copies"})
-    CHECK(of(kind) == 2 * calibration_rounds + 3 + 2);
+  // Rounds of all of them, whichever is asked for: after each of three samples, before and after;
+  // more on a computer that takes a second from one to the next.
+  CHECK(of("compute") >= 2 * calibration_rounds + 3 + 2);
+  for (const char* kind : {"adam", "copy", "copies"}) CHECK(of(kind) == of("compute"));
   CHECK(machine.ssd.read == before.ssd.read);
   CHECK(machine.pcie.h2d > before.pcie.h2d / 3);
   CHECK(machine.pcie.h2d < before.pcie.h2d * 3);

@@ -95,6 +95,25 @@ TEST_CASE("Operands count by their bytes, and what is written twice") {
   CHECK(w.cached(head) == 0);  // timed with one kernel
 }
 
+TEST_CASE("What a task moves beside its operands takes their place in the caches") {
+  Written w;
+  const BufferId parameters = w.buffer(Tier::gpu, 3 * mebi),
+                 scratch = w.buffer(Tier::gpu, cached_bytes);
+  const auto forward = [&](bool with_scratch) {
+    std::vector<Access> own = {w.all_of(parameters, Role::parameters, Mode::read)};
+    if (with_scratch) own.push_back(w.all_of(scratch, Role::scratch, Mode::read_write));
+    return w.task(TaskKind::forward, own);
+  };
+  forward(true);
+  const std::size_t kept = forward(false);  // the limit
+  w.task(TaskKind::head, {w.all_of(parameters, Role::parameters, Mode::read)});
+  forward(true);
+  w.task(TaskKind::head, {w.all_of(w.buffer(Tier::host, mebi), Role::parameters, Mode::read)});
+  const std::size_t lost = forward(false);
+  CHECK(w.cached(kept) == all_in_caches);
+  CHECK(w.cached(lost) == 0);
+}
+
 TEST_CASE("Slots that take turns keep parameters in the caches, and only a CPU is asked") {
   Problem problem;
   problem.model = load_model("gpt-small", {"layers=16"});
