@@ -15,7 +15,7 @@ namespace spillway {
 // Measured on a Xeon with 2 MB of its own a core and a share of 480 MB: layers that take turns on
 // 15 to 22 MB in all are as fast as one layer on its own memory, on 44 MB as slow as on 150 MB, and
 // on 30 MB half of that.
-inline constexpr std::uint64_t cached_bytes = std::uint64_t{32} << 20;
+inline constexpr std::uint64_t cached_bytes = std::uint64_t{20} << 20;
 
 inline constexpr int all_in_caches = 7;
 
