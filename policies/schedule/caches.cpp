@@ -10,7 +10,7 @@ namespace spillway {
 namespace {
 
 constexpr std::size_t index_of(Tier tier) { return static_cast<std::size_t>(tier); }
-constexpr std::uint64_t least_page_bytes = 1 << 16, most_pages = 1 << 20;
+constexpr std::uint64_t least_page_bytes = 1 << 17, most_pages = 1 << 20;
 
 // When each page of a memory was touched last, in bytes that all tasks had moved until then.
 class TouchedPages {
@@ -22,12 +22,17 @@ class TouchedPages {
     touched_.assign(bytes_ / page_ + 1, never);
   }
 
+  // Of more than caches hold, what is touched last.
   void touch(std::uint64_t from, std::uint64_t bytes, std::uint64_t moved) {
+    const std::uint64_t lost = bytes - std::min(bytes, cached_bytes);
+    from += lost;
+    bytes -= lost;
     for (std::uint64_t p = from / page_; p <= (from + bytes - 1) / page_; ++p) touched_[p] = moved;
   }
 
-  // The share of these bytes' pages that was touched since.
+  // The share of these bytes' pages that was touched since; none where caches cannot hold them.
   double share_since(std::uint64_t from, std::uint64_t bytes, std::uint64_t moved) const {
+    if (bytes > cached_bytes) return 0;
     const std::uint64_t first = from / page_, last = (from + bytes - 1) / page_;
     std::uint64_t count = 0;
     for (std::uint64_t p = first; p <= last; ++p)
