@@ -155,6 +155,18 @@ TEST_CASE("ranks: evaluations, the best weights, kept checkpoints and samples ar
   }
 }
 
+TEST_CASE("ranks: what several do not do is refused where a run that goes on has it") {
+  if (ranks_are_skipped()) return;
+  const TemporaryFolder folder;
+  const Words words = rank_training(folder, "run", 3) + Words{"--quiet"};
+  succeed(1, words + Words{"--spike-guard", "3"});
+  const Outcome refused = run_by(2, resumed(folder / "run", {"--steps", "6"}));
+  CHECK(refused.exit_code == 2);
+  CHECK(refused.err.find("turn it off (--spike-guard 0)") != std::string::npos);
+  succeed(2, resumed(folder / "run", {"--steps", "6", "--spike-guard", "0"}));
+  CHECK(recorded_losses(folder / "run").size() == 6);
+}
+
 TEST_CASE("ranks: all end where evaluations do not get better, also after a kill", "[store]") {
   if (ranks_are_skipped()) return;
   const TemporaryFolder folder;
