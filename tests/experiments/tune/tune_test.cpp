@@ -239,6 +239,36 @@ TEST_CASE("more of what limits a plan gains most") {
   CHECK(result.relaxations.front().step_seconds < 0.98 * best);
 }
 
+TEST_CASE("each set of drives may have one more") {
+  Problem problem = small_host();
+  problem.machine =
+      load_machine("rtx4090-12ssd", {"host.memory=120GB", "ssd.count=3", "ssd2.count=2",
+                                     "ssd2.capacity=4TB", "ssd2.read=1GB/s", "ssd2.write=500MB/s"});
+  TuneOptions options = few_plans(30);
+  options.explains = true;
+  const TuneResult result = tune(problem, options);
+  REQUIRE(result.best);
+  REQUIRE(result.relaxations.size() == 6);
+  int told = 0;
+  for (const Relaxation& one : result.relaxations) {
+    const std::string which = one.name.substr(0, one.name.find(" of ") + 1);
+    if (which != "one more drive ") continue;
+    ++told;
+    std::vector<std::string> keys;
+    for (const Setting& change : one.changes) keys.push_back(assignment(change));
+    const Machine there =
+        parse_machine(machine_to_toml(problem.machine), problem.machine.name, keys);
+    const bool is_second = one.name == "one more drive of ssd2";
+    INFO(one.name);
+    CHECK(there.ssd.count == (is_second ? 3 : 4));
+    CHECK(there.drives(1).count == (is_second ? 3 : 2));
+    // As fast as so many.
+    if (is_second) CHECK(there.drives(1).read == Approx(1.5 * problem.machine.drives(1).read));
+    CHECK(one.bound_seconds <= one.step_seconds);
+  }
+  CHECK(told == 2);
+}
+
 TEST_CASE("under a limit set by hand more memory is a higher limit") {
   ProblemRequest request;
   request.model = "gpt-6b";
