@@ -30,9 +30,9 @@ class ReferenceKernels {
                             const IoChoice& io = usual_io());
   ~ReferenceKernels();
 
-  // Runs all of them `rounds` times in turn, at least once, and returns their times; once more
-  // before that, untimed.
-  std::vector<KernelTime> take(int rounds);
+  // Runs all of them, or those of the processor, `rounds` times in turn, at least once, and returns
+  // their times; once more before that, untimed.
+  std::vector<KernelTime> take(int rounds, bool with_drives = true);
 
  private:
   struct Work;
