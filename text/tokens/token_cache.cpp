@@ -28,6 +28,7 @@ bool is_entry_name(const std::string& name) {
 constexpr const char* lock_name = ".lock";
 constexpr const char* removed_prefix = ".removed-";
 constexpr std::time_t long_ago = 7 * 24 * 3600;
+constexpr int most_attempts = 20;
 
 // Whoever waits for the folder's lock sees that its name is gone, and makes it anew.
 void remove_folder(const fs::path& path) {
@@ -89,12 +90,22 @@ std::optional<TokenCorpus> TokenCache::tokens(const Source& source, const Tokeni
   if (settings.source_hash == 0 && listener.hashing.stop && listener.hashing.stop()) return {};
   settings.folder = folder_ / fmt::format("{:016x}", token_identity(source, tokenizer, settings));
   TokenizeResult result;
-  try {
-    remove_unfinished(false);
-    result = tokenize(source, tokenizer, settings, listener.tokenizing);
-  } catch (...) {
-    remove_unfinished(false);  // a source that is refused leaves an empty folder
-    throw;
+  for (int attempts = 1;; ++attempts) {
+    try {
+      remove_unfinished(false);
+      result = tokenize(source, tokenizer, settings, listener.tokenizing);
+      break;
+    } catch (const Error&) {
+      // Another program may have found the folder before it was locked, still empty, and removed
+      // it.
+      const bool is_gone = !fs::exists(settings.folder, error);
+      if (is_gone && attempts < most_attempts) continue;
+      remove_unfinished(false);  // a source that is refused leaves an empty folder
+      throw;
+    } catch (...) {
+      remove_unfinished(false);
+      throw;
+    }
   }
   if (!result.finished) return {};
   if (listener.counted) listener.counted(result.counts);
