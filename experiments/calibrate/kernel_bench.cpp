@@ -17,7 +17,6 @@
 #include "experiments/calibrate/stream_timer.hpp"
 #include "policies/model/operators.hpp"
 #include "policies/model/scratch.hpp"
-#include "policies/schedule/caches.hpp"
 #include "policies/schedule/program.hpp"
 
 namespace spillway {

@@ -5,8 +5,8 @@
 // (reference_kernels.hpp) timed between figures and their samples say how slow the machine was just
 // then, and each sample is divided by that. What the references took over all of the calibration is
 // the speed that the machine file is of. They are always timed in whole rounds, as they are around
-// a training later: what a reference finds in the caches is 4 to 7 % of its time, and depends on
-// what ran before it.
+// a training later, though without those of the drives: what a reference finds in the caches is 4
+// to 7 % of its time, and depends on what ran before it.
 #pragma once
 
 #include <chrono>

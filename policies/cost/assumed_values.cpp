@@ -271,9 +271,8 @@ class Assumptions {
     add(
         value({"host.adam_rate"}, shown), "0.4 of it",
         [](Machine& m) { m.host.adam_params_per_second *= 0.4; }, "as derived", [](Machine&) {},
-        "0.57 on two Xeon 8168 (ZeRO-Offload, ATC 2021: 10 billion parameters in 2.6 s), less "
-        "where "
-        "passes touch new pages; 0.99 on two cores of an AMD EPYC (docs/speed.md)",
+        "0.57 on two Xeon 8168 (ZeRO-Offload, ATC 2021: 10 billion parameters in 2.6 s); 0.99 on "
+        "two cores of an AMD EPYC (docs/speed.md); 0.4 is assumed, 30 % below the former",
         on_cpu);
   }
 

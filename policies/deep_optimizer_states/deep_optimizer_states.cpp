@@ -31,6 +31,7 @@ class DeepOptimizerStates : public Policy {
     Plan plan;
     // 16-bit parameters on the GPU, optimizer state in host memory.
     plan.parameters.rest = Share{.gpu = 1};
+    // Of stage 3, in shards where the framework's ranks sum every micro-batch's gradient.
     if (sums_in_shards(problem)) plan.shards.gradients = plan.shards.parameters = problem.ranks();
     plan.optimizer_state.rest = Share{.host = 1};
     plan.gradients.head_waits = Tier::gpu;
