@@ -38,7 +38,7 @@ using Clock = std::chrono::steady_clock;
 struct Options {
   std::vector<std::string> regimes;
   std::string machine, out = "testbed", markdown, ssd;
-  int steps = 6, rounds = 5;
+  int steps = 6, rounds = 5, most_rounds = 15;
   bool quick = false, list = false, json = false, quiet = false, commits = false;
 };
 
@@ -198,7 +198,7 @@ class Testbed {
                  "predicted", "measured", "error", "scatter");
     // What the machine's speed was in one round it is not in the next: runs of a configuration are
     // far apart.
-    for (int round = 0; round < options_.rounds; ++round) add_round(round);
+    for (int round = 0; round < most_rounds(); ++round) add_round(round);
     progress_.finish();
     for (const std::vector<TestbedRow>& rounds : runs_) rows_.push_back(joined(rounds));
     circumstances_.machine = machine_;
@@ -209,16 +209,22 @@ class Testbed {
   }
 
  private:
-  int rounds_of(const TestbedConfiguration& c) const {
-    return c.regime.throttled() ? 1 : options_.rounds;
+  int most_rounds() const { return std::max(options_.rounds, options_.most_rounds); }
+
+  // The round is asked for, or the mean over those before it is not known well enough.
+  bool has_round(std::size_t configuration, int round) const {
+    if (!all_[configuration].regime.throttled())
+      return round < options_.rounds ||
+             (round < most_rounds() && standard_error(runs_[configuration]) > enough_known);
+    return round == 0;
   }
 
   // A run of every configuration that has so many rounds.
   void add_round(int round) {
     for (std::size_t i = 0; i < all_.size(); ++i) {
-      if (round >= rounds_of(all_[i])) continue;
+      if (std::ssize(runs_[i]) < round || !has_round(i, round)) continue;
       runs_[i].push_back(measured(all_[i], round));
-      if (options_.json || round + 1 < rounds_of(all_[i])) continue;
+      if (options_.json || has_round(i, round + 1)) continue;
       progress_.finish();
       print_row(joined(runs_[i]));
     }
@@ -245,11 +251,19 @@ class Testbed {
   }
 
   void show(const TestbedConfiguration& c, int round) {
+    // Runs still to come: at most so many where the mean of a configuration is not known yet.
+    const int until = round < options_.rounds ? options_.rounds : most_rounds();
     int all = 0;
-    for (const TestbedConfiguration& one : all_) all += rounds_of(one);
+    for (std::size_t i = 0; i < all_.size(); ++i) {
+      const int done = static_cast<int>(std::ssize(runs_[i]));
+      all += done;
+      if (has_round(i, done)) all += (all_[i].regime.throttled() ? 1 : until) - done;
+    }
     std::string line = fmt::format("{}/{}: {}, batch {}, {}", made_ + read_ + 1, all, c.regime.name,
                                    c.batch, c.policy);
-    if (rounds_of(c) > 1) line += fmt::format(", round {} of {}", round + 1, rounds_of(c));
+    if (!c.regime.throttled() && until > 1)
+      line += fmt::format(", round {} of {}{}", round + 1,
+                          round < options_.rounds ? "" : "at most ", until);
     if (made_ > 2)
       line += fmt::format("  ETA {}", format_clock(seconds_ / made_ * (all - made_ - read_)));
     progress_.show(line);
@@ -263,6 +277,8 @@ class Testbed {
     if (!options_.machine.empty()) text += " --machine " + options_.machine;
     if (options_.steps != Options{}.steps) text += fmt::format(" --steps {}", options_.steps);
     if (options_.rounds != Options{}.rounds) text += fmt::format(" --rounds {}", options_.rounds);
+    if (options_.most_rounds != Options{}.most_rounds)
+      text += fmt::format(" --most-rounds {}", options_.most_rounds);
     if (!options_.ssd.empty()) text += " --ssd " + options_.ssd;
     if (!options_.markdown.empty()) text += " --markdown " + options_.markdown;
     return text;
@@ -352,6 +368,10 @@ void add_testbed(CLI::App& app, int& exit_code) {
   command
       ->add_option("--rounds", options->rounds,
                    "runs of each unthrottled configuration, over which the mean is taken")
+      ->capture_default_str();
+  command
+      ->add_option("--most-rounds", options->most_rounds,
+                   "of a configuration whose mean these do not tell to one per cent")
       ->capture_default_str();
   command->add_option("--markdown", options->markdown,
                       "write the report here, too, e.g. docs/validation.md");

@@ -73,8 +73,11 @@ class Calibration {
     wake_up();
     const NormalPriority normal(true);
     if (!options_.ssd.empty()) {
-      measure_drives_of(
-          options_, rule_, host_, machine_, [this](const std::string& what) { next(what); }, note_);
+      const auto next_of_drives = [this](const std::string& what) {
+        if (gauge_) gauge_->take_with_drives();
+        next(what);
+      };
+      measure_drives_of(options_, rule_, host_, machine_, next_of_drives, note_);
     }
     if (!gauge_) return machine_;
     next("reference kernels");

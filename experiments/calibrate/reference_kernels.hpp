@@ -12,6 +12,7 @@
 //   write    32 MiB of it, the same way
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -34,9 +35,16 @@ class ReferenceKernels {
   // their times; once more before that, untimed.
   std::vector<KernelTime> take(int rounds, bool with_drives = true);
 
+  // All of them, reference_rounds times, around each of several trainings in a row. Those after one
+  // training are those before the next, where that begins within a second.
+  std::vector<KernelTime> before_training();
+  std::vector<KernelTime> after_training();
+
  private:
   struct Work;
   std::unique_ptr<Work> work_;
+  std::vector<KernelTime> latest_;               // after a training
+  std::chrono::steady_clock::time_point ended_;  // when these were timed
 };
 
 // Rounds that take, with the one before them, a second on a fast machine, and of calibration at its

@@ -7,6 +7,10 @@
 // the speed that the machine file is of. They are always timed in whole rounds, as they are around
 // a training later, though without those of the drives: what a reference finds in the caches is 4
 // to 7 % of its time, and depends on what ran before it.
+//
+// Drives have figures at the end of a calibration only, and their references are timed between
+// those figures: a drive that minutes of writing have slowed down is as slow for the ones as for
+// the others.
 #pragma once
 
 #include <chrono>
@@ -34,9 +38,12 @@ class SpeedGauge {
   std::vector<std::int64_t> held(const std::string& kind,
                                  const std::function<std::vector<std::int64_t>()>& measure);
 
-  // After all figures: takes the last references, gives the machine all of them, and brings its
-  // figures of the processor and the memory from the speed of the first to the mean of all. Drives
-  // stay as they were measured.
+  // Before each figure of the drives: times all references, those of the drives too.
+  void take_with_drives();
+
+  // After all figures, those of the drives last: takes the last references, gives the machine all
+  // of them, and brings its figures of the processor and the memory from the speed of the first to
+  // the mean of all. Drives stay as they were measured.
   void finish(Machine& machine);
 
   ReferenceKernels& kernels() { return kernels_; }
@@ -46,7 +53,8 @@ class SpeedGauge {
   void take();
 
   ReferenceKernels kernels_;
-  std::vector<KernelTime> first_, latest_, all_;
+  std::vector<KernelTime> first_, latest_, all_;  // of the processor
+  std::vector<KernelTime> drives_;                // of the rounds with drives
   std::chrono::steady_clock::time_point taken_;  // the latest
 };
 

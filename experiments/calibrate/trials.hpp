@@ -17,8 +17,9 @@
 
 namespace spillway {
 
-// Of each of six policies two, one round of all of them after the other.
-inline constexpr int trial_rounds = 2, most_trials = trial_rounds * 6;
+// Of each of six policies four, one round of all of them after the other: of n trials the width of
+// an interval is known to 1 / sqrt(2 n), a seventh.
+inline constexpr int trial_rounds = 4, most_trials = trial_rounds * 6;
 
 // On the CPU backend, two micro-batches a step, of the largest size that was measured and takes
 // half a second at most: policies that rest in memory, and with `options.ssd` those that use

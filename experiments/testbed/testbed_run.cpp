@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -53,7 +54,7 @@ TestbedRow run_once(const TestbedConfiguration& configuration, const Problem& pr
   const NormalPriority normal(!configuration.regime.throttled());
   const bool timed = options.references != nullptr && !configuration.regime.throttled();
   std::vector<KernelTime> before;
-  if (timed) before = options.references->take(reference_rounds);
+  if (timed) before = options.references->before_training();
   Trace trace;
   {
     Training training(std::move(training_options));
@@ -61,7 +62,7 @@ TestbedRow run_once(const TestbedConfiguration& configuration, const Problem& pr
         fmt::format("{:016x}", training.run([](const StepResult&) {}, &trace).weights_hash);
     if (training.throttle()) row.late = training.throttle()->late_share();
   }
-  if (timed) record_references(trace, before, options.references->take(reference_rounds));
+  if (timed) record_references(trace, before, options.references->after_training());
   const Validation validation =
       validate_trace(trace, fmt::format("{}, {}", configuration.regime.name, configuration.policy));
   const TraceComparison& comparison = validation.comparison;
@@ -146,6 +147,15 @@ TestbedRow joined(const std::vector<TestbedRow>& rounds) {
   }
   row.scatter = scatter_of(ratios) / std::sqrt(static_cast<double>(rounds.size()));
   return row;
+}
+
+double standard_error(const std::vector<TestbedRow>& rounds) {
+  if (rounds.size() < 2) return std::numeric_limits<double>::infinity();
+  const auto count = static_cast<double>(rounds.size());
+  double sum = 0, squares = 0;
+  for (const TestbedRow& round : rounds) sum += ratio(round);
+  for (const TestbedRow& round : rounds) squares += std::pow(ratio(round) - sum / count, 2);
+  return std::sqrt(squares / (count - 1) / count);
 }
 
 TestbedRow run_configuration(const TestbedConfiguration& configuration, const Machine& base,

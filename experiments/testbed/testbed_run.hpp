@@ -82,6 +82,13 @@ TestbedRow run_configuration(const TestbedConfiguration& configuration, const Ma
 // well the mean is known.
 TestbedRow joined(const std::vector<TestbedRow>& rounds);
 
+// Of the mean of predicted / measured over the rounds: their standard deviation divided by the root
+// of their number; infinite for fewer than two.
+double standard_error(const std::vector<TestbedRow>& rounds);
+// A configuration whose mean is not known as well as this has further rounds. What the mean is has
+// no part in it.
+inline constexpr double enough_known = 0.01;
+
 nlohmann::ordered_json to_json(const TestbedRow& row);
 TestbedRow row_from_json(const nlohmann::ordered_json& json);
 

@@ -1,5 +1,7 @@
 // spillway testbed and train --throttle: what they print and leave, and that a run goes on.
 #include <catch2/catch.hpp>
+#include <cmath>
+#include <numeric>
 
 #include "tests/cli/program.hpp"
 
@@ -82,7 +84,7 @@ policies = ["resident", "zero-infinity"]
 )");
   const Words arguments = {"testbed", "--regime", file,     "--machine", "testbed",
                            "--steps", "3",        "--json", "--out",     folder / "out"};
-  const Outcome first = run(arguments + Words{"--rounds", "2"});
+  const Outcome first = run(arguments + Words{"--rounds", "2", "--most-rounds", "2"});
   INFO(first.err);
   REQUIRE(first.exit_code == 0);
   const json rows = first.json()["rows"];
@@ -95,12 +97,32 @@ policies = ["resident", "zero-infinity"]
     CHECK(row["measured_seconds"].get<double>() == Approx((one + two) / 2));
   }
   // A third round is added to those there are.
-  const Outcome more = run(arguments + Words{"--rounds", "3"});
+  const Outcome more = run(arguments + Words{"--rounds", "3", "--most-rounds", "3"});
   REQUIRE(more.exit_code == 0);
   const json again = more.json()["rows"];
   CHECK(again[1]["rounds"][0] == rows[1]["rounds"][0]);
   CHECK(again[1]["rounds"][1] == rows[1]["rounds"][1]);
   CHECK(again[1]["rounds"].size() == 3);
+  // Others follow where the mean is not known well enough, and only there.
+  const Outcome known = run(arguments + Words{"--rounds", "3", "--most-rounds", "5"});
+  REQUIRE(known.exit_code == 0);
+  for (const json& row : known.json()["rows"]) {
+    std::vector<double> ratios;
+    const auto error = [&] {
+      const double count = static_cast<double>(ratios.size());
+      const double mean = std::accumulate(ratios.begin(), ratios.end(), 0.0) / count;
+      double squares = 0;
+      for (const double ratio : ratios) squares += (ratio - mean) * (ratio - mean);
+      return std::sqrt(squares / (count - 1) / count);
+    };
+    for (const json& round : row["rounds"]) {
+      if (ratios.size() >= 3) CHECK(error() > 0.01);
+      const char* key = round.contains("drift") ? "corrected_seconds" : "predicted_seconds";
+      ratios.push_back(round[key].get<double>() / round["measured_seconds"].get<double>());
+    }
+    CHECK(ratios.size() >= 3);
+    CHECK((ratios.size() == 5 || error() <= 0.01));
+  }
 }
 
 TEST_CASE("testbed refuses what it cannot run, with a hint") {

@@ -192,6 +192,9 @@ TEST_CASE("Rounds are joined to their mean without the ends, and every run keeps
     rounds.push_back(r);
   }
   rounds[0].corrected_seconds = 1.0;  // the lowest corrected / measured
+  CHECK(standard_error({rounds[1]}) > 1);
+  CHECK(standard_error({rounds[0], rounds[1]}) == Approx(0.005));  // of 1 and 1.01
+  CHECK(standard_error({rounds[1], rounds[2], rounds[3]}) == Approx(0).margin(1e-9));
   const TestbedRow one = joined(rounds);
   CHECK(one.runs == 5);
   CHECK(one.measured_seconds == Approx(1.2));  // of 1.1, 1.2, 1.3
