@@ -155,6 +155,11 @@ void print_summary(const TestbedSummary& s) {
   line("corrected", s.corrected.errors, fmt::format("{:.3f}", s.corrected.order.tau()));
   if (s.corrected.of_runs.count > s.corrected.errors.count)
     line("  single runs", s.corrected.of_runs, "");
+  if (s.corrected.of_runs.count > s.corrected.errors.count)
+    fmt::print(
+        "a prediction without error would show a median of {:.2f} % and a 95th percentile of "
+        "{:.2f} %, by the scatter of the runs alone\n",
+        100 * s.corrected.noise.median, 100 * s.corrected.noise.p95);
   if (s.corrected.errors.count > 0)
     fmt::print("{} of {} runs lie in the intervals that are to hold {:.0f} %\n", s.corrected.inside,
                s.corrected.of_runs.count, 100 * interval_share);
@@ -215,7 +220,8 @@ class Testbed {
   bool has_round(std::size_t configuration, int round) const {
     if (!all_[configuration].regime.throttled())
       return round < options_.rounds ||
-             (round < most_rounds() && standard_error(runs_[configuration]) > enough_known);
+             (round < most_rounds() &&
+              joined(runs_[configuration]).standard_error() > enough_known);
     return round == 0;
   }
 

@@ -25,7 +25,7 @@ const KernelTime& of_kind(const std::vector<KernelTime>& references, const std::
 
 SpeedGauge::SpeedGauge(const std::vector<std::filesystem::path>& directories, const IoChoice& io)
     : kernels_(directories, io),
-      first_(kernels_.take(calibration_rounds, false)),
+      first_(kernels_.take(calibration_rounds)),
       latest_(first_),
       all_(first_),
       taken_(std::chrono::steady_clock::now()) {}
@@ -58,16 +58,14 @@ std::vector<std::int64_t> SpeedGauge::held(
   return samples;
 }
 
-void SpeedGauge::take_with_drives() {
-  const std::vector<KernelTime> now = kernels_.take(rounds_between);
-  drives_ = drives_.empty() ? now : joined(drives_, now);
-}
+void SpeedGauge::take_with_drives() { all_ = joined(all_, kernels_.take(rounds_between)); }
 
 void SpeedGauge::finish(Machine& machine) {
-  if (!drives_.empty()) take_with_drives();
-  all_ = joined(all_, kernels_.take(calibration_rounds, false));
-  if (!drives_.empty()) all_ = joined(drives_, all_);
-  machine = drifted_machine(std::move(machine), drift_between(first_, all_));
+  all_ = joined(all_, kernels_.take(calibration_rounds));
+  Drift drift = drift_between(first_, all_);
+  drift.erase("read");
+  drift.erase("write");
+  machine = drifted_machine(std::move(machine), drift);
   machine.references = all_;
 }
 

@@ -8,9 +8,9 @@
 // a training later, though without those of the drives: what a reference finds in the caches is 4
 // to 7 % of its time, and depends on what ran before it.
 //
-// Drives have figures at the end of a calibration only, and their references are timed between
-// those figures: a drive that minutes of writing have slowed down is as slow for the ones as for
-// the others.
+// Drives have figures at the end of a calibration only. Their references are timed at its start,
+// between those figures, and at its end: a drive that minutes of writing have slowed down, and one
+// that rested, are both what a training may find.
 #pragma once
 
 #include <chrono>
@@ -53,8 +53,7 @@ class SpeedGauge {
   void take();
 
   ReferenceKernels kernels_;
-  std::vector<KernelTime> first_, latest_, all_;  // of the processor
-  std::vector<KernelTime> drives_;                // of the rounds with drives
+  std::vector<KernelTime> first_, latest_, all_;
   std::chrono::steady_clock::time_point taken_;  // the latest
 };
 

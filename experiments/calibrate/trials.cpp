@@ -90,8 +90,8 @@ class Trials {
                                  least_steps, most_steps);
     const std::vector<KernelTime> before = references_.before_training();
     std::vector<std::int64_t> samples = trained_ns(policy, steps);
-    const Drift drift = drift_between(problem_.machine.references,
-                                      joined(before, references_.after_training()));
+    const Drift drift =
+        drift_between(problem_.machine.references, joined(before, references_.after_training()));
     predicted = predicted_seconds(policy, drift);
     TrialTime trial = {policy, problem_.workload.batch, problem_.workload.micro_batch};
     trial.predicted_ns = std::llround(*predicted * 1e9);

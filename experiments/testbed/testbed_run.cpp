@@ -121,6 +121,15 @@ std::vector<TestbedRound> TestbedRow::each_run() const {
   return rounds.empty() ? std::vector<TestbedRound>{*this} : rounds;
 }
 
+double TestbedRow::standard_error() const {
+  const auto count = static_cast<double>(rounds.size());
+  if (count < 2) return std::numeric_limits<double>::infinity();
+  double sum = 0, squares = 0;
+  for (const TestbedRound& run : rounds) sum += ratio(run);
+  for (const TestbedRound& run : rounds) squares += std::pow(ratio(run) - sum / count, 2);
+  return std::sqrt(squares / (count - 1) / count);
+}
+
 TestbedRow joined(const std::vector<TestbedRow>& rounds) {
   SPILLWAY_ASSERT(!rounds.empty());
   if (rounds.size() == 1) return rounds.front();
@@ -147,15 +156,6 @@ TestbedRow joined(const std::vector<TestbedRow>& rounds) {
   }
   row.scatter = scatter_of(ratios) / std::sqrt(static_cast<double>(rounds.size()));
   return row;
-}
-
-double standard_error(const std::vector<TestbedRow>& rounds) {
-  if (rounds.size() < 2) return std::numeric_limits<double>::infinity();
-  const auto count = static_cast<double>(rounds.size());
-  double sum = 0, squares = 0;
-  for (const TestbedRow& round : rounds) sum += ratio(round);
-  for (const TestbedRow& round : rounds) squares += std::pow(ratio(round) - sum / count, 2);
-  return std::sqrt(squares / (count - 1) / count);
 }
 
 TestbedRow run_configuration(const TestbedConfiguration& configuration, const Machine& base,

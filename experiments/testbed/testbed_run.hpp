@@ -61,6 +61,9 @@ struct TestbedRow : TestbedRound {
 
   // Its runs one by one: the rounds, or the row itself where there was one run.
   std::vector<TestbedRound> each_run() const;
+  // Of the mean of predicted / measured over its runs, corrected where they are: their standard
+  // deviation over the root of their number; infinite of one run.
+  double standard_error() const;
   // Of a run: how far what happened was not the machine stood for. Says nothing of the prediction.
   double disturbance() const { return scatter + late; }
 };
@@ -82,11 +85,8 @@ TestbedRow run_configuration(const TestbedConfiguration& configuration, const Ma
 // well the mean is known.
 TestbedRow joined(const std::vector<TestbedRow>& rounds);
 
-// Of the mean of predicted / measured over the rounds: their standard deviation divided by the root
-// of their number; infinite for fewer than two.
-double standard_error(const std::vector<TestbedRow>& rounds);
-// A configuration whose mean is not known as well as this has further rounds. What the mean is has
-// no part in it.
+// A configuration whose standard_error() is above this has further rounds. What the mean is has no
+// part in it.
 inline constexpr double enough_known = 0.01;
 
 nlohmann::ordered_json to_json(const TestbedRow& row);

@@ -28,10 +28,11 @@ KendallTau order_of(const std::vector<TestbedRow>& rows, const std::string& regi
 CorrectedSummary corrected_of(const std::vector<TestbedRow>& rows) {
   CorrectedSummary corrected;
   std::vector<TestbedRow> as_corrected;
-  std::vector<double> errors, of_runs;
+  std::vector<double> errors, of_runs, standard_errors;
   for (TestbedRow row : rows) {
     if (row.throttled || !row.is_corrected()) continue;
     errors.push_back(row.corrected_error());
+    standard_errors.push_back(row.standard_error());
     for (const TestbedRound& run : row.each_run()) {
       of_runs.push_back(run.corrected_error());
       if (run.is_inside()) ++corrected.inside;
@@ -41,6 +42,7 @@ CorrectedSummary corrected_of(const std::vector<TestbedRow>& rows) {
   }
   corrected.errors = summarize(std::move(errors));
   corrected.of_runs = summarize(std::move(of_runs));
+  corrected.noise = noise_alone(std::move(standard_errors));
   std::vector<std::string> regimes;
   for (const TestbedRow& row : as_corrected) {
     if (std::find(regimes.begin(), regimes.end(), row.regime) == regimes.end())
@@ -156,6 +158,28 @@ ErrorSummary summarize(std::vector<double> signed_errors) {
   summary.p95 = signed_errors[rank - 1];
   summary.largest = signed_errors.back();
   return summary;
+}
+
+NoiseAlone noise_alone(std::vector<double> standard_errors) {
+  std::erase_if(standard_errors, [](double error) { return !std::isfinite(error); });
+  if (standard_errors.empty()) return {};
+  const double largest = *std::max_element(standard_errors.begin(), standard_errors.end());
+  // Of all means, those that lie within `bound` of the truth.
+  const auto share_within = [&](double bound) {
+    double share = 0;
+    for (const double error : standard_errors)
+      share += error > 0 ? std::erf(bound / error / std::sqrt(2.0)) : 1;
+    return share / static_cast<double>(standard_errors.size());
+  };
+  const auto quantile = [&](double share) {
+    double low = 0, high = 4 * largest;
+    for (int i = 0; i < 60; ++i) {
+      const double middle = (low + high) / 2;
+      (share_within(middle) < share ? low : high) = middle;
+    }
+    return high;
+  };
+  return {quantile(0.5), quantile(0.95)};
 }
 
 double KendallTau::tau() const {
@@ -288,6 +312,9 @@ nlohmann::ordered_json to_json(const TestbedSummary& summary) {
   if (summary.corrected.errors.count > 0) {
     json["corrected"] = to_json(summary.corrected.errors);
     json["corrected"]["single_runs"] = to_json(summary.corrected.of_runs, "runs");
+    if (summary.corrected.of_runs.count > summary.corrected.errors.count)
+      json["corrected"]["noise_alone"] = {{"median", summary.corrected.noise.median},
+                                          {"p95", summary.corrected.noise.p95}};
     json["corrected"]["order"] = to_json(summary.corrected.order);
     json["corrected"]["interval_share"] = interval_share;
     json["corrected"]["inside"] = summary.corrected.inside;

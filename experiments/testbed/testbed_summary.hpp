@@ -46,11 +46,21 @@ void count_pairs(std::span<const RankedTime> times, KendallTau& tau);
 // of the same configuration differ by as much.
 inline constexpr double least_resolution = 0.01;
 
+// What a prediction without any error would show: the runs scatter, and of a few of them a mean is
+// not known to the last digit.
+struct NoiseAlone {
+  double median = 0, p95 = 0;  // of |predicted / measured - 1|; 0 of no means
+};
+// Each mean is normally distributed around the truth with its standard error; those that are not
+// finite are left out.
+NoiseAlone noise_alone(std::vector<double> standard_errors);
+
 // Rows whose prediction is corrected for the machine's drift, and how many of their runs lie in
 // their intervals.
 struct CorrectedSummary {
   ErrorSummary errors;  // by configuration, over its rounds
   ErrorSummary of_runs;
+  NoiseAlone noise;  // in `errors`
   KendallTau order;
   std::size_t inside = 0;  // of the runs
 

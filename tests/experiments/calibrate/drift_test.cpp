@@ -7,7 +7,6 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
-#include <map>
 #include <random>
 #include <thread>
 
@@ -80,7 +79,7 @@ TEST_CASE("A speed gauge brings figures to the speed of the whole calibration") 
   CHECK(machine.pcie.h2d < before.pcie.h2d * 3);
 }
 
-TEST_CASE("References of the drives are those between the figures of the drives") {
+TEST_CASE("References of the drives are timed at both ends and between figures of the drives") {
   const test::TemporaryFolder folder;
   SpeedGauge gauge({folder.path()}, usual_io());
   const int figures = 3;
@@ -88,16 +87,10 @@ TEST_CASE("References of the drives are those between the figures of the drives"
   Machine machine = load_machine("testbed");
   const Machine before = machine;
   gauge.finish(machine);
-  std::map<std::string, std::size_t> samples;
-  for (const KernelTime& one : machine.references) samples[one.kind] = one.samples_ns.size();
-  const std::size_t of_drives = figures + 1;  // before each and after the last
-  const std::size_t of_processor = 2 * calibration_rounds + of_drives;
-  CHECK(samples == std::map<std::string, std::size_t>{{"read", of_drives},
-                                                      {"write", of_drives},
-                                                      {"compute", of_processor},
-                                                      {"adam", of_processor},
-                                                      {"copy", of_processor},
-                                                      {"copies", of_processor}});
+  REQUIRE(machine.references.size() == 6);
+  for (const KernelTime& one : machine.references)
+    CHECK(one.samples_ns.size() == 2 * calibration_rounds + figures);
+  // Drives keep the rates that they were measured with.
   CHECK(machine.ssd.read == before.ssd.read);
   CHECK(machine.ssd.write == before.ssd.write);
 }

@@ -2,6 +2,7 @@
 #include "experiments/testbed/testbed_summary.hpp"
 
 #include <catch2/catch.hpp>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "experiments/testbed/testbed_report.hpp"
@@ -180,6 +181,20 @@ TEST_CASE("The report shows targets, every regime, kind and configuration, and h
   CHECK_THAT(text, !Contains("unthrottled,"));  // there were none
 }
 
+TEST_CASE("What noise alone would show are the quantiles of the means' distributions") {
+  CHECK(noise_alone({}).median == 0);
+  const double never = std::numeric_limits<double>::infinity();
+  const NoiseAlone same = noise_alone({0.02, 0.02, never, 0.02});
+  CHECK(same.median == Approx(0.67449 * 0.02).epsilon(1e-4));
+  CHECK(same.p95 == Approx(1.95996 * 0.02).epsilon(1e-4));
+  // Nine of ten are known: the 95th percentile is the middle of what the tenth may be.
+  std::vector<double> one_in_ten(10, 1e-6);
+  one_in_ten[3] = 0.1;
+  CHECK(noise_alone(one_in_ten).median < 1e-5);
+  CHECK(noise_alone(one_in_ten).p95 == Approx(0.067449).epsilon(1e-3));
+  CHECK(noise_alone({0, 0}).p95 == Approx(0).margin(1e-12));
+}
+
 TEST_CASE("Rounds are joined to their mean without the ends, and every run keeps its interval") {
   std::vector<TestbedRow> rounds;
   for (int i = 0; i < 5; ++i) {
@@ -192,9 +207,9 @@ TEST_CASE("Rounds are joined to their mean without the ends, and every run keeps
     rounds.push_back(r);
   }
   rounds[0].corrected_seconds = 1.0;  // the lowest corrected / measured
-  CHECK(standard_error({rounds[1]}) > 1);
-  CHECK(standard_error({rounds[0], rounds[1]}) == Approx(0.005));  // of 1 and 1.01
-  CHECK(standard_error({rounds[1], rounds[2], rounds[3]}) == Approx(0).margin(1e-9));
+  CHECK(joined({rounds[1]}).standard_error() > 1);
+  CHECK(joined({rounds[0], rounds[1]}).standard_error() == Approx(0.005));  // of 1 and 1.01
+  CHECK(joined({rounds[1], rounds[2], rounds[3]}).standard_error() == Approx(0).margin(1e-9));
   const TestbedRow one = joined(rounds);
   CHECK(one.runs == 5);
   CHECK(one.measured_seconds == Approx(1.2));  // of 1.1, 1.2, 1.3
@@ -215,6 +230,8 @@ TEST_CASE("Rounds are joined to their mean without the ends, and every run keeps
   CHECK(s.corrected.share_inside() == Approx(0.8));
   CHECK(s.kinds_unthrottled.size() == 2);
   CHECK(to_json(s).at("corrected").at("single_runs").at("runs") == 5);
+  CHECK(s.corrected.noise.median == Approx(0.67449 * one.standard_error()));
+  CHECK(to_json(s).at("corrected").at("noise_alone").at("median") == s.corrected.noise.median);
 }
 
 TEST_CASE("Unthrottled rows are summed up raw and corrected for drift, with their intervals") {
