@@ -92,11 +92,13 @@ def problems(grid, defaults, where):
     return found
 
 
-def words_of(problem):
-    """The words of a problem; a value of "" leaves its option out."""
+def words_of(problem, machines):
+    """The words of a problem; a value of "" leaves its option out. With a folder of machines a machine is its file there."""
     words = []
     for key, option in OPTIONS.items():
         value = str(problem.get(key, ""))
+        if key == "machine" and value and machines:
+            value = str(machines / f"{value}.toml")
         if value:
             words += [option, *(value.split() if key == "set" else [value])]
     return tuple(words)
@@ -142,8 +144,8 @@ def parse_variants(texts):
     return found
 
 
-def load(path, variants):
-    """All settings of a file, each once."""
+def load(path, variants, machines=None):
+    """All settings of a file, each once; their machines by name, or, with a folder, from files there."""
     try:
         with open(path, "rb") as file:
             content = tomllib.load(file)
@@ -158,18 +160,18 @@ def load(path, variants):
         entries = grid["policy"] if isinstance(grid["policy"], list) else [grid["policy"]]
         pairs = [pair for entry in entries for pair in policy_pairs(entry, where)]
         for problem, pair in itertools.product(problems(grid, defaults, where), pairs):
-            setting = make(grid["name"], problem, pair, rules, variants)
+            setting = make(grid["name"], problem, pair, rules, variants, machines)
             found.setdefault((setting.old, setting.new), setting)
     return list(found.values())
 
 
-def make(grid, problem, pair, rules, variants):
+def make(grid, problem, pair, rules, variants, machines):
     old, new, old_words, new_words = pair
     old = tidy(old)
     rule_words = ()
     if new is None:
         new, rule_words = for_new(old, rules)
-    words = words_of(problem)
+    words = words_of(problem, machines)
     after = (*rule_words, *new_words)
     return Setting(grid, name_of(problem, old), old.partition(":")[0], (*words, "--policy", old, *old_words),
                    (*words, "--policy", new, *after),

@@ -93,6 +93,18 @@ class Compare(unittest.TestCase):
         self.assertEqual((row["pcie.h2d_bytes_old"], row["pcie.d2h_bytes_new"], row["ssd.read_bytes_new"]), ("7", "0", "9"))
         self.assertIn("| all | 6 | 6 | 6 | 1.0000 |", self.said)
 
+    def test_machines_may_come_from_one_folder_for_both(self):
+        self.stand_in("old")
+        self.stand_in("new")
+        machines = self.path / "machines"
+        self.assertEqual(self.compare("--machines", machines), 2, self.said)
+        self.assertIn("there is no such folder", self.said)
+        machines.mkdir()
+        self.assertEqual(self.compare("--machines", machines), 0, self.said)
+        for program in ("old", "new"):
+            self.assertTrue(all(f"--machine {machines}/m.toml" in call for call in self.calls(program)), self.calls(program))
+        self.assertIn("a m B1/auto T second", self.rows())
+
     def test_a_slower_setting_is_named(self):
         """3 % slower in one of three policies, 3 % faster in the others: the mean is held, the setting's limit is not."""
         self.stand_in("old")
