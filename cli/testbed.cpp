@@ -38,9 +38,11 @@ using Clock = std::chrono::steady_clock;
 struct Options {
   std::vector<std::string> regimes;
   std::string machine, out = "testbed", markdown, ssd;
-  int steps = 6, rounds = 5, most_rounds = 15;
+  int steps = 6, rounds = 5, most_rounds = 0;  // 0: usual_most_rounds, or as many as rounds
   bool quick = false, list = false, json = false, quiet = false, commits = false;
 };
+
+constexpr int usual_most_rounds = 15;
 
 double seconds_since(Clock::time_point began) {
   return std::chrono::duration<double>(Clock::now() - began).count();
@@ -214,23 +216,24 @@ class Testbed {
   }
 
  private:
-  int most_rounds() const { return std::max(options_.rounds, options_.most_rounds); }
+  int most_rounds() const {
+    return options_.most_rounds > 0 ? options_.most_rounds
+                                    : std::max(options_.rounds, usual_most_rounds);
+  }
 
-  // The round is asked for, or the mean over those before it is not known well enough.
-  bool has_round(std::size_t configuration, int round) const {
-    if (!all_[configuration].regime.throttled())
-      return round < options_.rounds ||
-             (round < most_rounds() &&
-              joined(runs_[configuration]).standard_error() > enough_known);
-    return round == 0;
+  bool has_another_round(std::size_t configuration) const {
+    const std::vector<TestbedRow>& runs = runs_[configuration];
+    return all_[configuration].regime.throttled()
+               ? runs.empty()
+               : wants_another_round(runs, options_.rounds, most_rounds());
   }
 
   // A run of every configuration that has so many rounds.
   void add_round(int round) {
     for (std::size_t i = 0; i < all_.size(); ++i) {
-      if (std::ssize(runs_[i]) < round || !has_round(i, round)) continue;
+      if (std::ssize(runs_[i]) < round || !has_another_round(i)) continue;
       runs_[i].push_back(measured(all_[i], round));
-      if (options_.json || has_round(i, round + 1)) continue;
+      if (options_.json || has_another_round(i)) continue;
       progress_.finish();
       print_row(joined(runs_[i]));
     }
@@ -263,7 +266,7 @@ class Testbed {
     for (std::size_t i = 0; i < all_.size(); ++i) {
       const int done = static_cast<int>(std::ssize(runs_[i]));
       all += done;
-      if (has_round(i, done)) all += (all_[i].regime.throttled() ? 1 : until) - done;
+      if (has_another_round(i)) all += (all_[i].regime.throttled() ? 1 : until) - done;
     }
     std::string line = fmt::format("{}/{}: {}, batch {}, {}", made_ + read_ + 1, all, c.regime.name,
                                    c.batch, c.policy);
@@ -283,8 +286,7 @@ class Testbed {
     if (!options_.machine.empty()) text += " --machine " + options_.machine;
     if (options_.steps != Options{}.steps) text += fmt::format(" --steps {}", options_.steps);
     if (options_.rounds != Options{}.rounds) text += fmt::format(" --rounds {}", options_.rounds);
-    if (options_.most_rounds != Options{}.most_rounds)
-      text += fmt::format(" --most-rounds {}", options_.most_rounds);
+    if (options_.most_rounds > 0) text += fmt::format(" --most-rounds {}", options_.most_rounds);
     if (!options_.ssd.empty()) text += " --ssd " + options_.ssd;
     if (!options_.markdown.empty()) text += " --markdown " + options_.markdown;
     return text;
@@ -341,6 +343,10 @@ int run(const Options& options) {
         fmt::format("at most {}", TrainingSchedules::fewest_steps_per_run));
   if (options.rounds < 1)
     throw InputError("--rounds must be at least 1", "each is one run of a configuration");
+  if (options.most_rounds != 0 && options.most_rounds < options.rounds)
+    throw InputError(fmt::format("--most-rounds {} is less than --rounds {}", options.most_rounds,
+                                 options.rounds),
+                     "give at least as many");
   check_output_path("--markdown", options.markdown);
   std::error_code error;
   fs::create_directories(options.out, error);
@@ -375,10 +381,11 @@ void add_testbed(CLI::App& app, int& exit_code) {
       ->add_option("--rounds", options->rounds,
                    "runs of each unthrottled configuration, over which the mean is taken")
       ->capture_default_str();
-  command
-      ->add_option("--most-rounds", options->most_rounds,
-                   "of a configuration whose mean these do not tell to one per cent")
-      ->capture_default_str();
+  command->add_option(
+      "--most-rounds", options->most_rounds,
+      fmt::format("most runs of a configuration whose mean --rounds do not tell to one "
+                  "per cent; default: {}",
+                  usual_most_rounds));
   command->add_option("--markdown", options->markdown,
                       "write the report here, too, e.g. docs/validation.md");
   command->add_flag("--commits", options->commits,

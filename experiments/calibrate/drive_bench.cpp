@@ -164,8 +164,7 @@ void measure_drives(const std::vector<std::filesystem::path>& directories, const
   channel.sync();
 
   std::vector<std::pair<double, double>> reads, writes;
-  const double cpu_before = cpu_seconds();
-  const std::int64_t wall_before = now_ns();
+  double cpu = 0, wall = 0;  // seconds, of the transfers alone
   for (const std::uint64_t bytes : brief ? brief_sizes : usual_sizes) {
     std::uint64_t at = 0;
     const bool small = bytes < mebi;
@@ -173,6 +172,8 @@ void measure_drives(const std::vector<std::filesystem::path>& directories, const
       return rotate(at, bytes, small ? 0 : small_area, small ? small_area : store_bytes);
     };
     next(fmt::format("SSD reads and writes of {}", format_bytes(static_cast<double>(bytes))));
+    const double cpu_before = cpu_seconds();
+    const std::int64_t wall_before = now_ns();
     const std::string shape = fmt::format("bytes={},depth={}", bytes, store.options().queue_depth);
     reads.emplace_back(static_cast<double>(bytes),
                        seconds_of(keep(kernel_time("read", shape, 0, sample_ns(rule, [&] {
@@ -183,10 +184,10 @@ void measure_drives(const std::vector<std::filesystem::path>& directories, const
                                                       channel.write(place(), turn.next(bytes),
                                                                     bytes);
                                                     })))));
+    cpu += cpu_seconds() - cpu_before;
+    wall += static_cast<double>(now_ns() - wall_before) / 1e9;
   }
-  const double wall = static_cast<double>(now_ns() - wall_before) / 1e9;
-  machine.ssd.cores =
-      std::clamp((cpu_seconds() - cpu_before) / wall, 0.01, std::max(1.0, machine.host.cores));
+  machine.ssd.cores = std::clamp(cpu / wall, 0.01, std::max(1.0, machine.host.cores));
   const LatencyAndRate read = fit_latency_and_rate(reads), write = fit_latency_and_rate(writes);
   machine.ssd.read = read.rate;
   machine.ssd.write = write.rate;

@@ -10,7 +10,7 @@ namespace spillway {
 namespace {
 
 // What references of the processor say holds for so long; one round after one that is not timed
-// takes 0.3 s. Drives are left alone: after minutes of writing they are others.
+// takes 0.3 s, and without the drives: hundreds of rounds would be minutes of writing.
 constexpr int rounds_between = 1;
 constexpr std::chrono::milliseconds time_between{1000};
 

@@ -17,8 +17,8 @@
 
 namespace spillway {
 
-// Of each of six policies four, one round of all of them after the other: of n trials the width of
-// an interval is known to 1 / sqrt(2 n), a seventh.
+// Of each of six policies four, one round of all of them after the other: of n trials that were
+// independent of each other the width of an interval would be known to 1 / sqrt(2 n), a seventh.
 inline constexpr int trial_rounds = 4, most_trials = trial_rounds * 6;
 
 // On the CPU backend, two micro-batches a step, of the largest size that was measured and takes

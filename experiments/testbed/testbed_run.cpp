@@ -86,14 +86,17 @@ double ratio(const TestbedRound& run) {
          run.measured_seconds;
 }
 
-// Without a tenth of them at either end of the order of predicted / measured.
+// At either end of the order of predicted / measured.
+std::size_t runs_cut(std::size_t runs) {
+  return runs < 3 ? 0 : static_cast<std::size_t>(std::lround(0.1 * static_cast<double>(runs)));
+}
+
 std::vector<const TestbedRow*> middle(const std::vector<TestbedRow>& rounds) {
   std::vector<const TestbedRow*> sorted;
   for (const TestbedRow& round : rounds) sorted.push_back(&round);
   std::stable_sort(sorted.begin(), sorted.end(),
                    [](const TestbedRow* a, const TestbedRow* b) { return ratio(*a) < ratio(*b); });
-  const auto cut = std::lround(0.1 * static_cast<double>(sorted.size()));
-  if (sorted.size() < 3) return sorted;
+  const auto cut = static_cast<std::ptrdiff_t>(runs_cut(sorted.size()));
   return {sorted.begin() + cut, sorted.end() - cut};
 }
 
@@ -122,12 +125,25 @@ std::vector<TestbedRound> TestbedRow::each_run() const {
 }
 
 double TestbedRow::standard_error() const {
-  const auto count = static_cast<double>(rounds.size());
-  if (count < 2) return std::numeric_limits<double>::infinity();
+  if (rounds.size() < 2) return std::numeric_limits<double>::infinity();
+  std::vector<double> ratios;
+  for (const TestbedRound& run : rounds) ratios.push_back(ratio(run));
+  std::sort(ratios.begin(), ratios.end());
+  const std::size_t cut = runs_cut(ratios.size());
+  for (double& one : ratios) one = std::clamp(one, ratios[cut], ratios[ratios.size() - 1 - cut]);
+  const auto count = static_cast<double>(ratios.size());
   double sum = 0, squares = 0;
-  for (const TestbedRound& run : rounds) sum += ratio(run);
-  for (const TestbedRound& run : rounds) squares += std::pow(ratio(run) - sum / count, 2);
-  return std::sqrt(squares / (count - 1) / count);
+  for (const double one : ratios) sum += one;
+  for (const double one : ratios) squares += std::pow(one - sum / count, 2);
+  const double kept = 1 - 2 * static_cast<double>(cut) / count;
+  return std::sqrt(squares / (count - 1) / count) / kept / (sum / count);
+}
+
+bool wants_another_round(const std::vector<TestbedRow>& runs, int rounds, int most_rounds) {
+  const auto made = static_cast<int>(runs.size());
+  if (made < rounds) return true;
+  return rounds >= fewest_rounds_judged && made < most_rounds &&
+         joined(runs).standard_error() > most_standard_error;
 }
 
 TestbedRow joined(const std::vector<TestbedRow>& rounds) {
@@ -220,6 +236,7 @@ nlohmann::ordered_json to_json(const TestbedRow& row) {
                                  {"late", row.late},
                                  {"kinds", kinds}};
   add_correction(row, json);
+  if (!row.rounds.empty()) json["standard_error"] = row.standard_error();
   for (const TestbedRound& round : row.rounds) {
     nlohmann::ordered_json one = {{"predicted_seconds", round.predicted_seconds},
                                   {"measured_seconds", round.measured_seconds},

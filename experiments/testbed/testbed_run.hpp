@@ -61,8 +61,9 @@ struct TestbedRow : TestbedRound {
 
   // Its runs one by one: the rounds, or the row itself where there was one run.
   std::vector<TestbedRound> each_run() const;
-  // Of the mean of predicted / measured over its runs, corrected where they are: their standard
-  // deviation over the root of their number; infinite of one run.
+  // Of the row's predicted / measured, corrected where it is: one standard error of the mean
+  // without the ends (joined()), as a share of the mean; infinite of one run. By the winsorized
+  // deviation (Tukey and McLaughlin, Sankhya A 25, 1963).
   double standard_error() const;
   // Of a run: how far what happened was not the machine stood for. Says nothing of the prediction.
   double disturbance() const { return scatter + late; }
@@ -81,13 +82,15 @@ TestbedRow run_configuration(const TestbedConfiguration& configuration, const Ma
 
 // The rounds of one configuration, at least one, as a row: means over the rounds that are left when
 // a tenth of them, rounded, is dropped at either end of the order of predicted / measured. The
-// scatter is that of predicted / measured over the rounds, divided by the root of their number: how
-// well the mean is known.
+// scatter is that of predicted / measured over the rounds, divided by the root of their number.
 TestbedRow joined(const std::vector<TestbedRow>& rounds);
 
-// A configuration whose standard_error() is above this has further rounds. What the mean is has no
-// part in it.
-inline constexpr double enough_known = 0.01;
+// Whether a configuration that has had these runs is run again: while they are fewer than `rounds`,
+// and, where at least three were asked for, fewer than `most_rounds` while the row's standard error
+// is above most_standard_error. How good the prediction is has no part in it.
+bool wants_another_round(const std::vector<TestbedRow>& runs, int rounds, int most_rounds);
+inline constexpr double most_standard_error = 0.01;
+inline constexpr int fewest_rounds_judged = 3;
 
 nlohmann::ordered_json to_json(const TestbedRow& row);
 TestbedRow row_from_json(const nlohmann::ordered_json& json);

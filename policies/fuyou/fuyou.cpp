@@ -26,16 +26,20 @@ class Fuyou : public Policy {
     const bool is_naive = optimizer_ == naive;
     Plan plan;
     // Section IV-C, active gradient offloading: a gradient is consumed as soon as it arrives. Or
-    // after backward, what the paper compares with: "Ratel+ZeRO".
+    // after backward, what the paper compares with: "Ratel+ZeRO". Each micro-batch goes through all
+    // layers.
     plan.order = {.row = 1, .updates = UpdateOrder::within};
-    if (optimizer_ == serial) plan.order = {.updates = UpdateOrder::descending, .waits = true};
+    if (optimizer_ == serial)
+      plan.order = {.row = 1, .updates = UpdateOrder::descending, .waits = true};
+    // A layer's parameters leave the GPU after forward and are read again for backward.
     plan.parameters.rest = plan.optimizer_state.rest = Share{.ssd = 1};
     plan.parameters.gpu_ahead = forward_ahead_;
     plan.parameters.backward_gpu_ahead = backward_ahead_;
     plan.gradients.on_gpu = false;          // section IV-C: to host memory, and never to the SSD
     plan.gradients.head_waits = Tier::gpu;  // what the loss adds, until the embedding's is complete
     plan.optimizer.gpu_stride = 0;          // AdamW on the CPU
-    // With two buffers, group i is written after group i - 1 was read, gradient or not.
+    // With two buffers, group i is written after group i - 1 was read, which does not wait for the
+    // gradient of group i - 1.
     plan.optimizer_state.slots = is_naive ? 1 : state_buffers_;
     plan.optimizer_state.ahead = plan.optimizer_state.slots - 1;
     plan.optimizer.blocking = is_naive;  // the thread that launches the GPU's work runs it
@@ -48,7 +52,7 @@ class Fuyou : public Policy {
     const double on_ssd = checkpoints_ssd_->value_or(0);
     plan.checkpoints.rest = Share::host_and_ssd(on_ssd);
     plan.checkpoints.gpu_ahead = activations_ahead_;
-    plan.saved.slots = std::max(activations_ahead_ + 1, 2);
+    plan.saved.slots = std::max(activations_ahead_ + 1, 2);  // layers whose swapped tensors pass
     plan.saved.recomputes_output = recomputes_output_ && swap_->kind == Swap::Kind::none;
     using enum OptimizerOverlap;  // of the optimizer with the GPU's work
     const bool waits = problem.workload.updates_wait() || optimizer_ == serial;
@@ -82,7 +86,7 @@ class Fuyou : public Policy {
   Option<Swap> swap_ =
       option("swap", "none", SwapDomain{}, {"none", "all"},
              "activations inside layers that leave the GPU in forward and come back, instead of "
-             "being recomputed: none: as the published measurements look | auto: by the paper's "
+             "being recomputed: none: as the published step times look | auto: by the paper's "
              "cost model, as long as the step gets faster, which it does at large batches | all | "
              "a fraction of their bytes | bytes per micro-batch, e.g. 60GiB");
   Option<std::optional<std::uint64_t>> group_ = option(

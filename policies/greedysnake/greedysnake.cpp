@@ -29,15 +29,18 @@ class GreedySnake : public Policy {
     // proceeding to the next"; it "overlaps part of the optimization step with the forward pass of
     // the next iteration". Snake: a layer begins with the micro-batch that is still on the GPU, and
     // its backward takes the order of its forward (authors' code). The last layer's forward of a
-    // micro-batch, and the loss, run with its backward (step.hpp).
-    plan.order.row = 0;
+    // micro-batch, and the loss, run with its backward (step.hpp). What of an update is not delayed
+    // runs under backward, once the layer's gradient is complete.
+    plan.order.row = 0;  // all micro-batches of a layer in a row
     plan.order.snake = snake_;
     plan.order.updates = UpdateOrder::within;
     plan.order.delayed = alpha_->value_or(0);
     // Every tensor is split inside each layer, by shares that all layers have in common. Gradients
     // of parameters add up on the GPU and go to host memory once; AdamW runs on the CPU.
     plan.parameters.rest = host_and_ssd(parameters_ssd_);
-    plan.parameters.host_ahead = 2;  // layers; then one more, in pieces under its visits
+    // From the SSD to host memory two layers before the copy to the GPU, which is itself one layer
+    // ahead, in a piece under each micro-batch of the layer before.
+    plan.parameters.host_ahead = 2;
     plan.optimizer_state.rest = host_and_ssd(optimizer_ssd_);
     plan.optimizer.gpu_stride = 0;
     // The first and last two micro-batches' checkpoints of a layer are used again soonest and stay
@@ -45,7 +48,7 @@ class GreedySnake : public Policy {
     if (micro_batches > 2 * plan.checkpoints.margin)
       plan.checkpoints.rest = host_and_ssd(checkpoints_ssd_);
     plan.checkpoints.host_ahead = micro_batches;
-    plan.activation_gradients.on_gpu = gradients_gpu_->value_or(0);
+    plan.activation_gradients.on_gpu = gradients_gpu_->value_or(0);  // the others: host memory
     // AdamW takes a layer's part as early as it can, with two parts' state in host memory; or a
     // share after each micro-batch, whose state is read as many shares ahead as a layer has.
     plan.optimizer.group = updates_;

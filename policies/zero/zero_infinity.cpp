@@ -62,6 +62,8 @@ class ZeroInfinity : public Policy {
     // moments and gradient are read into host memory and updated there by the CPU; the 16-bit
     // parameters are written first, then the rest. Serial as shipped: pipeline_read reads one
     // sub-group ahead, and with pipeline_write one is written behind, each with its own buffer.
+    // Nothing is fetched for the next forward before it begins. What DeepSpeed's host thread waits
+    // for, and how wide its gradients are on the SSD, is its framework's (deepspeed-0.9.toml).
     plan.optimizer.own_phase = true;
     plan.optimizer.gpu_stride = 0;
     plan.optimizer.group = UpdateGroup::tensors;

@@ -100,6 +100,9 @@ class Compare(unittest.TestCase):
         self.assertEqual(self.compare("--machines", machines), 2, self.said)
         self.assertIn("there is no such folder", self.said)
         machines.mkdir()
+        self.assertEqual(self.compare("--machines", machines), 2, self.said)
+        self.assertIn("m.toml: there is no such file", self.said)
+        (machines / "m.toml").write_text("")
         self.assertEqual(self.compare("--machines", machines), 0, self.said)
         for program in ("old", "new"):
             self.assertTrue(all(f"--machine {machines}/m.toml" in call for call in self.calls(program)), self.calls(program))

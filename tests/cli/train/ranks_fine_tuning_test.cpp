@@ -155,6 +155,33 @@ TEST_CASE("ranks: evaluations, the best weights, kept checkpoints and samples ar
   }
 }
 
+TEST_CASE("ranks: a stop while samples are written ends all, and they go on from it", "[store]") {
+  if (ranks_are_skipped()) return;
+  const TemporaryFolder folder;
+  const Words sampled = {"--sample-prompt", "the bell", "--sample-every",  "4",
+                         "--sample-tokens", "2000",     "--learning-rate", "0.01",
+                         "--quiet"};
+  succeed(1, rank_training(folder, "one", 8) + as_two + sampled);
+  {
+    const StartedBy by(mpirun(2));
+    Program program(rank_training(folder, "two", 8) + Words{"--durability", "step"} + sampled);
+    // The fourth step is committed, and the next begins after thousands of tokens.
+    REQUIRE(wait_for_commit(program, folder / "two", 4));
+    const std::vector<pid_t> ranks = ranks_of(program.process(), 2);
+    REQUIRE(ranks.size() == 2);
+    ::kill(ranks[1], SIGINT);
+    const Outcome outcome = program.wait();
+    INFO(outcome.err);
+    const json end = last_event(folder / "two");
+    REQUIRE(end["event"] == "end");
+    CHECK(end["interrupted"] == true);
+    CHECK(end["committed_step"] == end["steps"]);
+  }
+  succeed(2, resumed(folder / "two", {}));
+  CHECK(recorded_losses(folder / "two") == recorded_losses(folder / "one"));
+  CHECK(last_event(folder / "two")["weights_hash"] == last_event(folder / "one")["weights_hash"]);
+}
+
 TEST_CASE("ranks: what several do not do is refused where a run that goes on has it") {
   if (ranks_are_skipped()) return;
   const TemporaryFolder folder;

@@ -154,6 +154,24 @@ TEST_CASE("Reference kernels have times of every kind, and leave no file") {
   CHECK(std::filesystem::is_empty(folder.path()));
 }
 
+TEST_CASE("References after a training are those before the next one, where that begins at once") {
+  const auto samples = [](const std::vector<KernelTime>& references) {
+    std::vector<std::int64_t> all;
+    for (const KernelTime& one : references)
+      all.insert(all.end(), one.samples_ns.begin(), one.samples_ns.end());
+    return all;
+  };
+  ReferenceKernels kernels({});
+  const auto first = samples(kernels.before_training());
+  CHECK(first.size() == 4 * reference_rounds);
+  const auto after = samples(kernels.after_training());
+  CHECK(after != first);
+  CHECK(samples(kernels.before_training()) == after);
+  std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+  CHECK(samples(kernels.before_training()) != after);
+  CHECK(samples(kernels.after_training()) != after);
+}
+
 TEST_CASE("An interval stated to hold 90 % of runs holds 85 to 95 % of simulated noisy ones") {
   // The whole machine is fast or slow during a run, by a factor that is log-normal with a standard
   // deviation of 4 %; the references' samples are drawn from it as well.
