@@ -2,11 +2,15 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <filesystem>
 
 #include "base/errors.hpp"
 #include "exec/store/ssd_store.hpp"
+#include "experiments/calibrate/drive_bench.hpp"
+#include "experiments/calibrate/reference_kernels.hpp"
 #include "policies/common/policy.hpp"
 #include "sim/simulate.hpp"
 #include "tests/temporary_folder.hpp"
@@ -72,6 +76,11 @@ TEST_CASE(
   }
   CHECK(machine.sources.at("ssd.by_read_share").find("read share 0.75") != std::string::npos);
   CHECK(machine.sources.at("ssd.law").find("of 20 runs") != std::string::npos);
+  // References of the drives are timed between their figures, too.
+  for (const KernelTime& reference : machine.references) {
+    if (reference.kind == "read" || reference.kind == "write")
+      CHECK(std::ssize(reference.samples_ns) == 2 * calibration_rounds + drive_figures(false));
+  }
   // The file holds all of it.
   CHECK(machine_to_toml(parse_machine(machine_to_toml(machine), "round trip")) ==
         machine_to_toml(machine));
@@ -88,6 +97,26 @@ TEST_CASE(
       CHECK(simulate(build_schedule(problem, policy, 4)).extrapolates.empty());
     }
   }
+}
+
+TEST_CASE("What is done between the figures of a drive is no work of the drive's") {
+  const test::TemporaryFolder folder;
+  const Arena memory(std::uint64_t{64} << 20);
+  const SamplingRule rule = {5, 1, 1, 5};
+  const auto cores_with = [&](const std::function<void(const std::string&)>& next) {
+    Machine machine = load_machine("testbed");
+    measure_drives({folder.path()}, usual_io(), true, rule, memory, machine, next);
+    return machine.ssd.cores;
+  };
+  const auto spin = [](const std::string&) {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(400);
+    while (std::chrono::steady_clock::now() < until) {
+    }
+  };
+  // Spinning is one core; three times 0.4 s are most of the time.
+  const double cores = cores_with([](const std::string&) {}), beside = cores_with(spin);
+  INFO(cores << " and " << beside);
+  CHECK(beside - cores < 0.4 * (1 - std::min(cores, 1.0)) + 0.1);
 }
 
 TEST_CASE("what cannot be measured is an error that says what") {
