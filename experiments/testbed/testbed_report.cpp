@@ -51,9 +51,8 @@ void add_corrected_targets(Text& text, const CorrectedSummary& c) {
        c.errors.p95 <= target_corrected_p95);
   if (c.of_runs.count > c.errors.count)
     add(text,
-        "| for comparison: a prediction without error, by the scatter of the runs alone | median "
-        "{}, "
-        "95th percentile {} | |\n",
+        "| for comparison: a prediction without error, by the scatter of the runs alone | "
+        "median {}, 95th percentile {} | |\n",
         percent(c.noise.median), percent(c.noise.p95));
   line(fmt::format("Kendall's tau: at least {}", target_corrected_tau),
        fmt::format("{:.3f}", c.order.tau()), c.order.tau() >= target_corrected_tau);

@@ -65,6 +65,15 @@ Words rank_training(const TemporaryFolder& folder, const std::string& run, int s
                        "1",       "--gradient-clip",     "global=0.5"};
 }
 
+void check_stopped(Program& program, const fs::path& run) {
+  const Outcome outcome = program.wait();
+  INFO(outcome.err);
+  const json end = last_event(run);
+  REQUIRE(end["event"] == "end");
+  CHECK(end["interrupted"] == true);
+  CHECK(end["committed_step"] == end["steps"]);
+}
+
 json last_event(const fs::path& run) {
   json last;
   for (const std::string& line : lines_of(read_file(run / "metrics.jsonl")))

@@ -38,4 +38,8 @@ bool is_there(pid_t process);
 // Waits until so many steps are committed; false: the program ended before.
 bool wait_for_commit(Program& program, const std::filesystem::path& run, int step);
 
+// Waits for a program that was asked to stop, and checks that its run ended by that, with all of
+// its steps committed.
+void check_stopped(Program& program, const std::filesystem::path& run);
+
 }  // namespace spillway::test

@@ -170,12 +170,7 @@ TEST_CASE("ranks: a stop while samples are written ends all, and they go on from
     const std::vector<pid_t> ranks = ranks_of(program.process(), 2);
     REQUIRE(ranks.size() == 2);
     ::kill(ranks[1], SIGINT);
-    const Outcome outcome = program.wait();
-    INFO(outcome.err);
-    const json end = last_event(folder / "two");
-    REQUIRE(end["event"] == "end");
-    CHECK(end["interrupted"] == true);
-    CHECK(end["committed_step"] == end["steps"]);
+    check_stopped(program, folder / "two");
   }
   succeed(2, resumed(folder / "two", {}));
   CHECK(recorded_losses(folder / "two") == recorded_losses(folder / "one"));

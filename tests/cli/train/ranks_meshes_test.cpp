@@ -76,12 +76,7 @@ TEST_CASE("ranks: a stop is agreed on where they meet in groups", "[store]") {
                     in_groups);
     REQUIRE(wait_for_commit(program, folder / "run", 5));
     ::kill(program.process(), SIGTERM);
-    const Outcome outcome = program.wait();
-    INFO(outcome.err);
-    const nlohmann::json end = last_event(folder / "run");
-    REQUIRE(end["event"] == "end");
-    CHECK(end["interrupted"] == true);
-    CHECK(end["committed_step"] == end["steps"]);
+    check_stopped(program, folder / "run");
   }
   const auto step = last_event(folder / "run")["steps"].get<int>();
   REQUIRE(step < steps);

@@ -165,12 +165,7 @@ TEST_CASE("ranks: a signal stops all after the same step, and they go on from it
     const std::vector<pid_t> ranks = ranks_of(program.process(), 2);
     REQUIRE(ranks.size() == 2);
     ::kill(ranks[1], SIGINT);  // one of them is enough
-    const Outcome outcome = program.wait();
-    INFO(outcome.err);
-    const json end = last_event(folder / "two");
-    REQUIRE(end["event"] == "end");
-    CHECK(end["interrupted"] == true);
-    CHECK(end["committed_step"] == end["steps"]);
+    check_stopped(program, folder / "two");
   }
   const StartedBy again(mpirun(2));
   const Outcome resumed = run({"train", "--run", folder / "two", "--resume", "--quiet"});
